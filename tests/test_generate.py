@@ -1,0 +1,366 @@
+"""Completions: of a scripted model whose every token is known, and of real decoders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tfcli import build, choices
+from tfcli.batch import PAD, Batch
+from tfcli.cli.door import compose
+from tfcli.errors import ConfigError
+from tfcli.generate import Completion, generate
+from tfcli.sampler import Sampler
+
+Rule = Callable[[list[int]], list[float]]
+
+
+class State:
+    """What each row has read."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[int]] = []
+
+    def reorder(self, rows: Tensor) -> None:
+        self.rows = [list(self.rows[i]) for i in rows.tolist()]
+
+
+class Scripted(nn.Module):
+    """Scores that are a rule of what a row has read: the contract of a model, and a count of what was asked of it."""
+
+    def __init__(self, vocab_size: int, rule: Rule, context: int | None = None) -> None:
+        super().__init__()
+        self.vocab_size, self.rule, self.context = vocab_size, rule, context
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.prompts = self.tokens = 0  # rows of prompt passes, and tokens read after them
+
+    def forward(self, batch: Batch) -> Tensor:
+        there = torch.ones_like(batch.inputs) if batch.positions is None else batch.positions != PAD
+        return self.scores([row[keep.bool()].tolist() for row, keep in zip(batch.inputs, there)], batch.inputs.shape[1])
+
+    def begin(self) -> State:
+        return State()
+
+    def step(self, ids: Tensor, state: State, present: Tensor | None = None, last: bool = False) -> Tensor:
+        if state.rows:
+            assert present is None and len(state.rows) == len(ids)
+            self.tokens += len(ids)
+        else:
+            self.prompts += len(ids)
+            state.rows = [[] for _ in ids]
+        for i, row in enumerate(ids):
+            state.rows[i] += row.tolist() if present is None else row[present[i]].tolist()
+        return self.scores(state.rows, 1 if last else ids.shape[1])
+
+    def scores(self, rows: list[list[int]], length: int) -> Tensor:
+        last = torch.tensor([self.rule(row) for row in rows])  # (B, V)
+        assert not self.training
+        return last[:, None].expand(-1, length, -1)
+
+
+class Pieces:
+    """A tokenizer of given pieces, the longest first; id 0 is BOS, 1 is EOS."""
+
+    bos_id, eos_id, special_ids = 0, 1, frozenset({0, 1})
+
+    def __init__(self, *pieces: str) -> None:
+        self.pieces = ["<bos>", "<eos>", *pieces]
+        self.vocab_size = len(self.pieces)
+        self.pattern = re.compile("|".join(map(re.escape, sorted(pieces, key=len, reverse=True))))
+
+    def encode(self, text: str) -> list[int]:
+        return [self.pieces.index(piece) for piece in self.pattern.findall(text)]
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(self.pieces[i] for i in ids if i > 1)
+
+
+def says(tokenizer: Pieces, scripts: dict[str, list[str]], rows: int | None = None) -> Scripted:
+    """A model that goes on from each prompt by its script, then EOS for ever."""
+    after = {}
+    for prompt, script in scripts.items():
+        ids = [0, *tokenizer.encode(prompt)]
+        for piece in [*script, *["<eos>"] * 50]:
+            after[tuple(ids)] = tokenizer.pieces.index(piece)
+            ids.append(after[tuple(ids)])
+    rows = rows or tokenizer.vocab_size
+    return Scripted(
+        tokenizer.vocab_size, lambda row: [9.0 * (i == after[tuple(row)]) - 5 * (i >= len(tokenizer.pieces)) for i in range(rows)]
+    )
+
+
+def chaotic(vocab_size: int, context: int | None = None) -> Scripted:
+    """A model whose scores depend on everything that was read, and are spread out."""
+
+    def rule(row: list[int]) -> list[float]:
+        generator = torch.Generator().manual_seed(sum((i + 1) * (token + 7) for i, token in enumerate(row)) * 7919)
+        return (torch.randn(vocab_size, generator=generator) * 2).tolist()
+
+    return Scripted(vocab_size, rule, context)
+
+
+LETTERS = Pieces(*"abcdefgh", "##", "#x", "#", "\n", " ", "one\ntwo")
+
+
+def texts(completions: list[Completion]) -> list[str]:
+    return [completion.text for completion in completions]
+
+
+# --- ends ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_each_row_ends_by_its_own_reason_and_the_others_go_on(cache: bool) -> None:
+    model = says(LETTERS, {"a": list("bcd"), "bb": list("cdefgh"), "ccc": ["d", "##", "#x"], "dddd": []})
+    done = generate(model, LETTERS, ["a", "bb", "ccc", "dddd"], max_new_tokens=5, stop=("###",), cache=cache)
+    assert texts(done) == ["bcd", "cdefg", "d", ""]
+    assert [d.finish_reason for d in done] == ["eos", "length", "stop", "eos"]
+    assert [len(d.ids) for d in done] == [4, 5, 1, 1]  # EOS counts; what the stop string cuts does not
+    assert [d.prompt for d in done] == ["a", "bb", "ccc", "dddd"]
+
+
+def test_a_row_that_is_done_costs_nothing_more() -> None:
+    model = says(LETTERS, {"a": [], "b": ["c"], "c": list("abcdefgh")})
+    generate(model, LETTERS, ["a", "b", "c"], max_new_tokens=8)
+    assert model.tokens == 2 + 6  # b and c read one token together, c six more alone
+
+
+@pytest.mark.parametrize(
+    "script, stop, text, reason, n_ids",
+    [
+        (["a", "##", "#x", "b"], ("###",), "a", "stop", 1),  # spread over tokens
+        (["a", "one\ntwo", "b"], ("\n",), "aone", "stop", 1),  # within one
+        (["##", "a"], ("###",), "##a", "eos", 3),  # a beginning only
+        (["a", "##"], ("###",), "a##", "eos", 3),  # a beginning at the end
+        (["a", "b", "c"], ("bc", "b"), "a", "stop", 1),
+        (["##", "#x"], ("###",), "", "stop", 0),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_text_ends_before_the_stop_string(
+    script: list[str], stop: tuple, text: str, reason: str, n_ids: int, streaming: bool
+) -> None:
+    heard = []
+    on_text = (lambda number, piece: heard.append(piece)) if streaming else None
+    (done,) = generate(says(LETTERS, {"h": script}), LETTERS, ["h"], stop=stop, on_text=on_text)
+    assert (done.text, done.finish_reason, len(done.ids)) == (text, reason, n_ids)
+    if streaming:
+        assert "".join(heard) == text and "" not in heard
+
+
+def test_a_stop_string_in_the_prompt_stops_nothing() -> None:
+    model = says(LETTERS, {"a##": ["#", "b"]})
+    assert texts(generate(model, LETTERS, ["a##"], stop=("###", "##"))) == ["#b"]
+
+
+def test_generation_can_go_past_the_end_of_text() -> None:
+    (done,) = generate(says(LETTERS, {"a": ["b"]}), LETTERS, ["a"], max_new_tokens=4, ignore_eos=True)
+    assert (done.text, done.finish_reason, len(done.ids)) == ("b", "length", 4)
+
+
+def test_ids_beyond_the_tokenizer_are_never_chosen() -> None:
+    model = says(LETTERS, {"a": list("bcd")}, rows=LETTERS.vocab_size + 9)
+    wide, rule = Scripted(model.vocab_size, lambda row: [x + 50 * (i >= LETTERS.vocab_size) for i, x in enumerate(rule(row))]), model.rule
+    assert texts(generate(wide, LETTERS, ["a"])) == ["bcd"]
+    (done,) = generate(wide, LETTERS, ["a"], sampler=Sampler(temperature=1e-3), seed=0)
+    assert done.text == "bcd"
+
+
+# --- prompts ---------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_prompt_starts_from_bos_and_shifts_no_other() -> None:
+    model = says(LETTERS, {"": ["h"], "a": ["b"], "b": ["c"]})
+    assert texts(generate(model, LETTERS, ["a", "", "b"])) == ["b", "h", "c"]
+    assert generate(model, LETTERS, []) == []
+
+
+def test_an_empty_prompt_without_a_bos_token_is_refused_by_its_number() -> None:
+    tokenizer = Pieces(*"abc")
+    tokenizer.bos_id = None
+    with pytest.raises(ConfigError, match="prompt 2 is empty.*BOS"):
+        generate(chaotic(5), tokenizer, ["a", ""])
+    with pytest.raises(ConfigError, match="gives no token"):
+        generate(chaotic(5), tokenizer, ["zz"])
+
+
+def test_bos_is_read_once() -> None:
+    read = []
+    tokenizer = Pieces(*"abc")
+    model = Scripted(5, lambda row: read.append(row[:]) or [0.0, 1.0, 0.0, 0.0, 0.0])
+    generate(model, tokenizer, ["ab"])
+    tokenizer.encode = lambda text: [0, 2, 3]  # as files do whose text may hold special tokens
+    generate(model, tokenizer, ["<bos>ab"])
+    assert read == [[0, 2, 3], [0, 2, 3]]
+
+
+@pytest.mark.parametrize("n_prompt, n_new, fits", [(10, 20, False), (15, 1, True), (16, 1, False), (17, 1, False), (8, 8, True), (8, 9, False)])  # fmt: skip
+def test_what_is_longer_than_the_table_is_refused_before_anything_is_read(n_prompt: int, n_new: int, fits: bool) -> None:
+    model = chaotic(LETTERS.vocab_size, context=16)
+    prompts = ["a", "a" * (n_prompt - 1)]  # and BOS
+    if fits:
+        generate(model, LETTERS, prompts, max_new_tokens=n_new)
+    else:
+        with pytest.raises(ConfigError, match=rf"{n_prompt} tokens.*\b16\b"):
+            generate(model, LETTERS, prompts, max_new_tokens=n_new)
+        assert model.prompts == 0
+
+
+def test_without_a_number_of_new_tokens_a_text_fills_the_table() -> None:
+    model = chaotic(LETTERS.vocab_size, context=16)
+    done = generate(model, LETTERS, ["a" * 5, "a"], ignore_eos=True)
+    assert [len(d.ids) for d in done] == [10, 14]
+    assert len(generate(chaotic(LETTERS.vocab_size), LETTERS, ["a"], ignore_eos=True)[0].ids) == 128
+
+
+# --- company, chance and cache ---------------------------------------------------------------------------------
+
+PROMPTS = ["abc", "a", "hgfedcba", "bb", "", "abc", "dd d"]
+SAMPLERS = {
+    "greedy": Sampler(),
+    "sample": Sampler(temperature=0.9),
+    "filtered": Sampler(top_k=9, top_p=0.9, min_p=0.01),
+    "penalty": Sampler(repetition_penalty=1.8),
+    "penalty_sample": Sampler(temperature=1.0, repetition_penalty=0.7),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("batch_size", [1, 2, 5, 100])
+def test_a_completion_is_the_same_alone_and_in_company(name: str, batch_size: int) -> None:
+    how = {"sampler": SAMPLERS[name], "seed": 3, "max_new_tokens": 12, "stop": ("ab", "#")}
+    model = chaotic(LETTERS.vocab_size)
+    together = generate(model, LETTERS, PROMPTS, n_samples=3, batch_size=batch_size, **how)
+    apart = generate(model, LETTERS, PROMPTS, n_samples=3, batch_size=4, cache=False, **how)
+    assert together == apart
+    assert [d.prompt for d in together] == [p for p in PROMPTS for _ in range(3)]
+
+
+def test_a_seed_gives_the_same_text_and_samples_differ() -> None:
+    model, how = chaotic(LETTERS.vocab_size), {"sampler": Sampler(temperature=1.5), "ignore_eos": True}
+    first = generate(model, LETTERS, ["a", "a"], n_samples=3, seed=7, **how)
+    assert first == generate(model, LETTERS, ["a", "a"], n_samples=3, seed=7, **how)
+    assert len({tuple(d.ids) for d in first}) == 6
+    assert texts(first) != texts(generate(model, LETTERS, ["a", "a"], n_samples=3, seed=8, **how))
+
+
+def test_without_a_seed_one_is_made_and_told_and_nobody_elses_chance_is_touched() -> None:
+    model, how = chaotic(LETTERS.vocab_size), {"sampler": Sampler(temperature=1.5)}
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one, other = (generate(model, LETTERS, ["a"], **how)[0] for _ in range(2))
+    assert one.seed != other.seed and one.text != other.text
+    assert generate(model, LETTERS, ["a"], seed=one.seed, **how) == [one]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert generate(model, LETTERS, ["a"])[0].seed is None
+
+
+@pytest.mark.parametrize("name", ["greedy", "sample"])
+def test_a_longer_limit_only_goes_on(name: str) -> None:
+    model, how = chaotic(LETTERS.vocab_size), {"sampler": SAMPLERS[name], "seed": 1, "ignore_eos": True}
+    ids = [generate(model, LETTERS, ["abc"], max_new_tokens=n, **how)[0].ids for n in (20, 30, 40)]
+    assert ids[2][:20] == ids[1][:20] == ids[0] and ids[2][:30] == ids[1]
+
+
+def test_a_prompt_is_read_once_for_all_its_samples() -> None:
+    model = chaotic(LETTERS.vocab_size)
+    generate(model, LETTERS, ["abc", "a"], n_samples=4, max_new_tokens=2, sampler=Sampler(temperature=1.0))
+    assert model.prompts == 2
+
+
+def test_the_prompt_counts_as_seen_and_padding_does_not() -> None:
+    tokenizer = Pieces(*"abcd")  # b is the likeliest, then a, then BOS (which pads, too)
+    model = Scripted(6, lambda row: [2.8, -9.0, 2.9, 3.0, 0.0, -9.0])
+    how = {"sampler": Sampler(repetition_penalty=1.2), "max_new_tokens": 1}
+    tokenizer.bos_id = None
+    assert texts(generate(model, tokenizer, ["b", "cccc"], **how)) == ["a", "b"]
+    ids = [d.ids for d in generate(model, tokenizer, ["ab", "cccc"], **how)]
+    assert ids == [[0], [3]]  # token 0 fills the first row's padding, and was not seen
+
+
+def test_streams_come_whole_and_in_order_of_their_completions() -> None:
+    model = chaotic(LETTERS.vocab_size)
+    heard: dict[int, str] = {}
+
+    def hear(number: int, piece: str) -> None:
+        heard[number] = heard.get(number, "") + piece
+
+    done = generate(model, LETTERS, PROMPTS, n_samples=2, stop=("ab",), sampler=Sampler(temperature=1.0), on_text=hear)
+    assert [heard.get(i, "") for i in range(len(done))] == texts(done)
+
+
+def test_a_model_in_training_is_decoded_without_dropout_and_goes_back_to_training() -> None:
+    model = says(LETTERS, {"a": ["b"]})
+    model.frozen = nn.Dropout().eval()
+    model.training = True
+    assert texts(generate(model, LETTERS, ["a"])) == ["b"]  # its scores say that it is not training
+    assert model.training and not model.frozen.training
+
+
+def test_broken_weights_are_told_before_anything_is_written() -> None:
+    model = Scripted(LETTERS.vocab_size, lambda row: [float("nan")] * LETTERS.vocab_size)
+    with pytest.raises(ConfigError, match="NaN"):
+        generate(model, LETTERS, ["a"])
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"\b16 tokens.*\b9\b"):
+        generate(chaotic(9), LETTERS, ["a"])
+
+
+def test_an_empty_stop_string_is_refused() -> None:
+    with pytest.raises(ConfigError, match="stop"):
+        generate(chaotic(LETTERS.vocab_size), LETTERS, ["a"], stop=("",))
+
+
+# --- real decoders ---------------------------------------------------------------------------------------------
+
+SMALL = ["size.d_model=16", "size.n_layers=2", "size.n_heads=2", "size.n_kv_heads=2", "size.d_ff=32", "size.context=40"]
+CHOICES = [f"{group}={choice}" for group in ("position", "attention") for choice in choices.choices(group)]
+
+
+def narrowed(node: Any) -> Any:
+    """The same node, its windows and strides short enough to matter in a short text."""
+    if isinstance(node, dict):
+        return {k: 5 if k in ("size", "stride", "window") else narrowed(v) for k, v in node.items()}
+    return node
+
+
+def decoder(*overrides: str) -> nn.Module:
+    """A decoder with opinions, in training mode and with dropout."""
+    config = compose("train", [*SMALL, "size.dropout=0.3", *overrides])
+    config.attention = narrowed(build.plain(config.attention))
+    torch.manual_seed(0)
+    model = build.model(config, LETTERS.vocab_size)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    return model
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_decoder_says_the_same_with_and_without_cache_alone_and_in_company(choice: str) -> None:
+    model = decoder(choice)
+    how = {"max_new_tokens": 12, "sampler": Sampler(temperature=1.0, top_p=0.95, repetition_penalty=1.1), "seed": 2}
+    prompts = ["abcdefgh abcdefgh", "a", "", "dd d", "one\ntwo##"]
+    together = generate(model, LETTERS, prompts, n_samples=2, **how)
+    assert together == generate(model, LETTERS, prompts, n_samples=2, cache=False, **how)
+    assert together == generate(model, LETTERS, prompts, n_samples=2, batch_size=1, **how)
+    assert len({d.text for d in together}) > 5
+
+
+def test_a_model_can_be_trained_after_it_was_decoded_in_training() -> None:
+    model = decoder()
+    generate(model, LETTERS, ["abc", "a"], max_new_tokens=3)
+    model(Batch(torch.tensor([[1, 2, 3, 4, 5]]))).sum().backward()
+    assert model.training and all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_texts_of_different_lengths_fill_the_same_table() -> None:
+    done = generate(decoder("position=learned"), LETTERS, ["a" * 30, "a"], ignore_eos=True)
+    assert [len(d.ids) for d in done] == [9, 38]

@@ -1,0 +1,121 @@
+"""From a configuration to things: the only place that turns `_target_` into a constructor's call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from hydra.utils import get_object
+from torch import nn
+
+from tfcli.errors import ConfigError, suggest
+from tfcli.model.parts import Parts, PerLayer
+from tfcli.values import Count, Rate, check, check_arguments, parameters
+
+
+class Size(NamedTuple):
+    """The numbers of a model."""
+
+    d_model: Count
+    n_layers: Count
+    n_heads: Count
+    n_kv_heads: Count
+    d_ff: Count
+    context: Count
+    head_dim: Count | None = None
+    dropout: Rate = 0.0
+
+
+def plain(node: Any) -> Any:
+    """A configuration node as dicts, lists and scalars, interpolations resolved."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error).partition("\n")[0]) from None
+
+
+def make(node: Any, key: str, offer: dict[str, Any] | None = None, **extra: Any) -> Any:
+    """What the node's `_target_` constructs from the node's values, nested nodes first.
+
+    `extra` are further keyword arguments; of those in `offer` the constructor gets what it takes and the node does
+    not set. Raises ConfigError, naming `key`, for a value that its annotation refuses.
+    """
+    node = plain(node)
+    if not isinstance(node, dict) or "_target_" not in node:
+        raise ConfigError(f"{key}: has no _target_; choose one of its group")
+    try:
+        constructor = get_object(node["_target_"])
+    except Exception as error:
+        raise ConfigError(f"{key}._target_={node['_target_']}: cannot be found ({error})".splitlines()[0]) from None
+    arguments = {
+        name: make(value, f"{key}.{name}") if isinstance(value, dict) and "_target_" in value else value
+        for name, value in node.items()
+        if name != "_target_"
+    }
+    taken = parameters(constructor)
+    offered = {name: value for name, value in (offer or {}).items() if name in taken and name not in arguments}
+    return constructor(**check_arguments(constructor, {**arguments, **offered, **extra}, key))
+
+
+def settings(kind: type, node: Any, key: str) -> Any:
+    """A settings class filled from a node without `_target_`; every value checked."""
+    return kind(**check_arguments(kind, plain(node), key))
+
+
+def per_layer(node: Any, key: str, facts: Callable[..., dict[str, Any]] = lambda: {}) -> PerLayer:
+    """Makers for each kind of layer: the node itself, or `pattern: [local, full]` and a node for each name in it.
+
+    `facts` says, from a brick's neighbours, what is offered to its constructor.
+    """
+    node = plain(node)
+
+    def maker(one: Any, path: str) -> Callable[..., nn.Module]:
+        return lambda *neighbours: make(one, path, offer=facts(*neighbours))
+
+    if "pattern" not in node:
+        return PerLayer((maker(node, key),))
+    pattern = check(list[str], node["pattern"], f"{key}.pattern")
+    names = [name for name in node if name != "pattern"]
+    unknown = [name for name in pattern if name not in names]
+    if unknown or not pattern:
+        wrong = unknown[0] if unknown else "[]"
+        raise ConfigError(f"{key}.pattern: {wrong}: must name {', '.join(names)}" + suggest(wrong, names))
+    return PerLayer(
+        tuple(maker(node[name], f"{key}.{name}") for name in names), tuple(names.index(name) for name in pattern)
+    )
+
+
+def model(config: Any, vocab_size: int, fill: bool = True) -> nn.Module:
+    """The model that the groups describe; `fill` it by `init` under torch's seed, or leave that to a checkpoint."""
+    size = settings(Size, config.size, "size")
+
+    def make_norm() -> nn.Module:
+        return make(config.norm, "norm")
+
+    def place(branch: nn.Module, make_norm: Callable[[], nn.Module]) -> nn.Module:
+        return make(config.placement, "placement", branch=branch, make_norm=make_norm)
+
+    parts = Parts(
+        attention=per_layer(config.attention, "attention"),
+        position=per_layer(config.position, "position", facts=lambda attention: attention.facts),
+        ffn=per_layer(config.ffn, "ffn"),
+        norm=make_norm,
+        placement=place,
+    )
+    embedding = make(config.embedding, "embedding", vocab_size=vocab_size, make_norm=make_norm)
+    head = make(config.head, "head", table=embedding.table, vocab_size=vocab_size)
+    built = make(config.family, "family", embedding=embedding, parts=parts, head=head)
+    init = make(config.init, "init")
+    if fill:
+        init(built, size.n_layers)
+    return built
+
+
+def rehearse(config: Any) -> nn.Module:
+    """The model on torch's meta device, without numbers: whether the parts fit, before any data is touched."""
+    with torch.device("meta"):
+        return model(config, vocab_size=8, fill=False)

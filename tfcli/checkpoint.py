@@ -1,0 +1,268 @@
+"""Checkpoints: complete or not there, readable while training goes on, and unable to call what they like.
+
+    run/config.yaml  run/metrics.jsonl  run/checkpoints/step-00000500/
+        model.safetensors   the weights, each tensor once
+        config.yaml         the resolved configuration
+        tokenizer.json      and tokenizer_config.json
+        training.pt         what training needs to go on: optimizer, order of data, random numbers, counters
+        manifest.json       step, hash of the tokenizer, and the size of every file
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from tfcli import build, choices
+from tfcli.errors import ConfigError
+from tfcli.tokenizer import Tokenizer
+
+FILES = ("model.safetensors", "config.yaml", "tokenizer.json", "training.pt")
+
+
+class Loaded(NamedTuple):
+    """What a checkpoint holds, ready for use."""
+
+    model: nn.Module
+    tokenizer: Tokenizer
+    config: DictConfig
+    step: int
+    path: Path
+
+
+# --- finding ---------------------------------------------------------------------------------------------------
+
+
+def step_of(folder: Path) -> int | None:
+    """500 of step-00000500; None for another name."""
+    match = re.fullmatch(r"step-(\d+)", folder.name)
+    return int(match[1]) if match else None
+
+
+def steps(run: Path) -> list[Path]:
+    """A run's checkpoint folders, oldest first, by number."""
+    found = [p for p in (run / "checkpoints").glob("step-*") if p.is_dir() and step_of(p) is not None]
+    return sorted(found, key=step_of)
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint folder; None: it is complete."""
+    try:
+        sizes = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError):
+        return "manifest.json is missing or unreadable"
+    for name, size in sizes.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != size:
+            return f"{name} has {path.stat().st_size} of {size} bytes"
+    return None
+
+
+def find(where: str | Path, say: Any = None) -> Path:
+    """The checkpoint folder that `where` names: itself, or the newest complete one of a run folder.
+
+    `say` is told of damaged ones that were passed over. Raises ConfigError if there is none.
+    """
+    where = Path(where)
+    if (where / "manifest.json").is_file() or step_of(where.resolve()) is not None:
+        if not where.is_dir():
+            raise ConfigError(f"{where}: no such folder")
+        problem = damage(where)
+        if problem:
+            raise ConfigError(f"{where}: damaged, {problem}")
+        return where.resolve()
+    if not where.exists():
+        raise ConfigError(f"{where}: no such folder; name a run folder or a checkpoint folder")
+    for folder in reversed(steps(where)):
+        problem = damage(folder)
+        if problem is None:
+            return folder
+        if say:
+            say(f"{folder}: damaged, {problem}; going back to the checkpoint before it")
+    raise ConfigError(f"{where}: no checkpoint; a run folder has checkpoints/step-..., each with a manifest.json")
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def load(where: str | Path, device: str | torch.device = "cpu", folders: Sequence[Path] = (), say: Any = None) -> Loaded:
+    """Model (in evaluation mode), tokenizer and configuration of a checkpoint or of a run's newest one.
+
+    `folders` are the user's own config folders, whose constructors are trusted as well. Raises ConfigError for a
+    damaged folder, weights that are not the model's, a tokenizer that is not the one trained with, and a configuration
+    that names a constructor of which no installed configuration knows.
+    """
+    path = find(where, say)
+    manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    config = read_config(path / "config.yaml", folders)
+    tokenizer = Tokenizer.load(path)
+    if tokenizer.hash != manifest["tokenizer_hash"]:
+        raise ConfigError(f"{path / 'tokenizer.json'}: not the tokenizer that this model was trained with")
+    model = build.model(config, tokenizer.vocab_size, fill=False)
+    load_weights(model, path / "model.safetensors")
+    return Loaded(model.to(device).eval(), tokenizer, config, manifest["step"], path)
+
+
+def read_config(path: Path, folders: Sequence[Path] = ()) -> DictConfig:
+    """A stored configuration, all of whose constructors some installed YAML names; else ConfigError, nothing called."""
+    try:
+        config = OmegaConf.load(path)
+    except Exception as error:
+        raise ConfigError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
+    if not isinstance(config, DictConfig):
+        raise ConfigError(f"{path}: is no configuration")
+    trusted = choices.targets(*folders)
+    for target in constructors(build.plain(config)):
+        if target not in trusted:
+            raise ConfigError(
+                f"{path}: names {target}, which no configuration of this installation does; it is not called. If it "
+                "is your own, name its folder with --config-dir"
+            )
+    return config
+
+
+def constructors(node: Any) -> Iterable[str]:
+    """Every `_target_` below a node."""
+    if isinstance(node, dict):
+        if "_target_" in node:
+            yield str(node["_target_"])
+        for value in node.values():
+            yield from constructors(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from constructors(value)
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Fills a model from a safetensors file, strictly: ConfigError if a name or a shape is not the model's."""
+    from safetensors import SafetensorError, safe_open
+
+    own = unique_tensors(model)
+    try:
+        file = safe_open(path, framework="pt")
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from None
+    with file, torch.no_grad():
+        saved = set(file.keys())
+        missing, unexpected = sorted(set(own) - saved), sorted(saved - set(own))
+        if missing or unexpected:
+            raise ConfigError(
+                f"{path}: not the weights of this model; missing {shown(missing)}; unexpected {shown(unexpected)}"
+            )
+        for name, tensor in own.items():
+            if list(tensor.shape) != file.get_slice(name).get_shape():
+                has = tuple(file.get_slice(name).get_shape())
+                raise ConfigError(f"{path}: {name} is {has}, the model's is {tuple(tensor.shape)}")
+            tensor.copy_(file.get_tensor(name))
+
+
+def shown(names: list[str]) -> str:
+    """Up to five names, and how many more."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"
+
+
+def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, tied ones once, under the first of their names."""
+    found: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            found[name] = tensor
+    return found
+
+
+def load_training(path: Path) -> dict[str, Any]:
+    """The training state of a checkpoint; tensors and plain values only. Raises ConfigError if unreadable."""
+    try:
+        return torch.load(path / "training.pt", weights_only=True, map_location="cpu")
+    except Exception as error:
+        raise ConfigError(f"{path / 'training.pt'}: cannot be read ({str(error).splitlines()[0]})") from None
+
+
+# --- writing ---------------------------------------------------------------------------------------------------
+
+
+def save(
+    run: Path, step: int, model: nn.Module, tokenizer: Tokenizer, config: DictConfig, training: dict[str, Any]
+) -> Path:
+    """Writes run/checkpoints/step-... : made under another name, forced to disk, then renamed into place.
+
+    Whatever happens meanwhile, older checkpoints stay. Raises OSError (a full disk, say) after cleaning up.
+    """
+    from safetensors.torch import save_file
+
+    parent = run / "checkpoints"
+    parent.mkdir(parents=True, exist_ok=True)
+    sweep(parent)
+    making = Path(tempfile.mkdtemp(prefix=".making-", dir=parent))
+    try:
+        os.chmod(making, 0o777 & ~_umask())
+        weights = {name: t.detach().contiguous() for name, t in unique_tensors(model).items()}
+        save_file(weights, making / "model.safetensors", metadata={"format": "pt"})
+        OmegaConf.save(config, making / "config.yaml")
+        tokenizer.save(making)
+        torch.save(training, making / "training.pt")
+        sizes = {p.name: p.stat().st_size for p in sorted(making.iterdir())}
+        manifest = {"step": step, "tokenizer_hash": tokenizer.hash, "files": sizes}
+        (making / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        for path in making.iterdir():
+            _force_to_disk(path)
+        final = parent / f"step-{step:08d}"
+        if final.exists():
+            remove(final)
+        os.rename(making, final)
+        _force_to_disk(parent)
+        return final
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+
+
+def keep(run: Path, last: int, best: int | None) -> None:
+    """Removes all but the newest `last` checkpoints and that of step `best`."""
+    for folder in steps(run)[:-last]:
+        if step_of(folder) != best:
+            remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """Removes a checkpoint so that nobody finds half of one: it loses its name first."""
+    grave = Path(tempfile.mkdtemp(prefix=".removing-", dir=folder.parent))
+    os.rename(folder, grave / folder.name)
+    shutil.rmtree(grave, ignore_errors=True)
+
+
+def sweep(parent: Path) -> None:
+    """Clears away what a killed process was making or removing."""
+    for leftover in [*parent.glob(".making-*"), *parent.glob(".removing-*")]:
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _force_to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError:
+        if path.is_file():  # a folder cannot be synced everywhere
+            raise
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,129 @@
+"""What the commands share: composing a configuration, and the one place where a user's mistake becomes a line."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfcli import choices
+from tfcli.errors import ConfigError, suggest
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def run(command: str, main: Callable[[list[str]], None], arguments: Sequence[str] | None = None) -> None:
+    """Runs a command on its arguments (None: the process's); a ConfigError is one line and exit code 2."""
+    try:
+        main(list(sys.argv[1:] if arguments is None else arguments))
+    except ConfigError as error:
+        print(f"{command}: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def compose(name: str, overrides: Sequence[str], folders: Sequence[Path] = ()) -> DictConfig:
+    """The configuration `name` under overrides in Hydra's grammar; `folders` hold further choices.
+
+    Key `choices` tells which choice each group came to, `overrides` what was said. Raises ConfigError for an override that cannot be read, and
+    for an unknown key, group or choice, with the near one.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf import open_dict
+    from omegaconf.errors import OmegaConfBaseException
+
+    check_overrides(overrides, folders)
+    search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in folders)}]"] if folders else []
+    try:
+        with initialize_config_dir(str(choices.config_dir()), version_base=None):
+            config = hydra_compose(name, [*overrides, *search], return_hydra_config=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        GlobalHydra.instance().clear()
+        raise ConfigError(explain(name, error, overrides, folders)) from None
+    with open_dict(config):
+        chosen = {k: v for k, v in config.hydra.runtime.choices.items() if not k.startswith("hydra/")}
+        del config.hydra
+        config.choices = {group.partition("@")[0]: chosen[group] for group in sorted(chosen) if "@" not in group}
+        config.overrides = list(overrides)
+    return config
+
+
+def check_overrides(overrides: Sequence[str], folders: Sequence[Path]) -> None:
+    """Raises ConfigError for an override that is no `key=value`, and for an unknown choice of a group."""
+    known = choices.groups(*folders)
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals and not override.startswith("~"):
+            raise ConfigError(f"'{override}' is no key=value" + suggest(override, known))
+        group = key.lstrip("+~").partition("@")[0]
+        if group in known and re.fullmatch(r"[\w-]+", value) and value != "null":
+            options = choices.choices(group, *folders)
+            if value not in options:
+                near = suggest(value, options) or "; it offers " + ", ".join(options)
+                raise ConfigError(f"{override}: {group} has no such choice{near}")
+
+
+def explain(name: str, error: Exception, overrides: Sequence[str], folders: Sequence[Path]) -> str:
+    """Hydra's complaint in the user's terms, on one line."""
+    from hydra.errors import OverrideParseException
+
+    if isinstance(error, OverrideParseException):
+        key, _, value = str(error.override).partition("=")
+        return f"{error.override}: cannot be read; put the value in quotes of its own: \"{key}='{value}'\""
+    text = str(error)
+    unknown = re.search(r"[Cc]ould not (?:override|append to|delete) '?([\w./@]+)", text)
+    if unknown is None:
+        return text
+    key = unknown[1].replace("/", ".")
+    groups = choices.groups(*folders)
+    safe = [o for o in overrides if o.partition("=")[0] in groups]
+    parent, _, last = key.rpartition(".")
+    node = compose(name, safe, folders)
+    for part in parent.split(".") if parent else ():
+        node = node.get(part) if hasattr(node, "get") else None
+    names = [*node, *(() if parent else groups)] if hasattr(node, "keys") else []
+    offers = f"; {parent} has {', '.join(map(str, names))}" if parent and names else ""
+    return f"{key}: no such key{suggest(last, names) or offers}"
+
+
+def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path], list[str]]:
+    """(overrides, folders of --config-dir, other flags as they came)."""
+    overrides, folders, flags = [], [], []
+    words = iter(arguments)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag in ("--config-dir", "-cd"):
+            folder = Path(value if equals else next(words, ""))
+            if not folder.is_dir():
+                raise ConfigError(f"--config-dir {folder}: no such folder")
+            folders.append(folder)
+        elif word.startswith("-"):
+            flags.append(word)
+        else:
+            overrides.append(word)
+    return overrides, folders, flags
+
+
+def hand_to_hydra(name: str, arguments: Sequence[str], task: Callable[[DictConfig], None]) -> None:
+    """Hydra's own flags (--cfg, --resolve, --multirun, --info ...) are Hydra's to carry out."""
+    import hydra
+
+    def guarded(config: DictConfig) -> None:
+        run(f"tf-{name}", lambda _: task(config), ())
+
+    sys.argv[1:] = arguments
+    hydra.main(version_base=None, config_path=str(choices.config_dir()), config_name=name)(guarded)()
+
+
+def group_help(groups: Sequence[str]) -> str:
+    """Groups, their choices, and what each is."""
+    lines = []
+    for group in groups:
+        lines.append(f"\n{group}")
+        lines += [f"  {choice:18} {choices.headline(group, choice)}" for choice in choices.choices(group)]
+    return "\n".join(lines).lstrip("\n")

@@ -1,0 +1,119 @@
+"""tf-generate WHERE [--prompt TEXT]... [--prompt-file FILE] [--stop TEXT]... [--json] [--stream] [key=value ...]
+
+Goes on from prompts with the model in WHERE: a run folder, a checkpoint folder or a Hugging Face model folder.
+
+  tf-generate runs/run/... --prompt "def " max_new_tokens=60
+  tf-generate runs/run/... --prompt "def " sampler.temperature=0.8 sampler.top_p=0.9 n_samples=3 seed=1
+  tf-generate runs/run/... --prompt-file prompts.txt --json --stop "###" > completions.jsonl
+
+  --prompt TEXT        a text to go on from, as it stands; may come several times
+  --prompt-file FILE   a prompt a line (an empty line is an empty prompt), or JSON lines: "text" or {"prompt": "text"};
+                       '-', or nothing where no --prompt is given, reads standard input
+  --stop TEXT          write no further than up to this text, which may hold line ends; may come several times
+  --json               one object a line: prompt, text, ids, finish_reason (eos, stop, length), and seed
+                       where tokens are drawn
+  --stream             show text as it is written (with --json: each object as soon as it is done)
+  --config-dir DIR     a folder with further choices
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfcli.cli.arguments import parse
+from tfcli.cli.door import compose, group_help, run, split_flags
+from tfcli.cli.help import keys_help
+from tfcli.cli.prompts import gather
+from tfcli.cli.show import AsJson, AsText, show_anything, with_bar
+from tfcli.errors import ConfigError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from tfcli.checkpoint import Loaded
+    from tfcli.generate import Settings
+
+ONE_THREAD = 2_000_000  # parameters; below, more threads wait for each other (on busy cores 40 times as long)
+OPTIONS = {"--prompt": list, "--prompt-file": str, "--stop": list, "--json": bool, "--stream": bool,
+           "--config-dir": list, "--help": bool, "-h": bool}  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command's entry."""
+    try:
+        run("tf-generate", generate, arguments)
+    except BrokenPipeError:  # nobody reads on, as in `tf-generate ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None
+    except KeyboardInterrupt:
+        raise SystemExit(128 + signal.SIGINT) from None
+
+
+def generate(arguments: list[str]) -> None:
+    """Compose, load, go on from each prompt."""
+    words, options = parse(arguments, OPTIONS)
+    if options["--help"] or options["-h"]:
+        return print(help_text())
+    if not words:
+        raise ConfigError("WHERE is missing: tf-generate WHERE [--prompt TEXT] [key=value ...]; see tf-generate --help")
+    overrides, folders, _ = split_flags([*words[1:], *(f"--config-dir={folder}" for folder in options["--config-dir"])])
+    config = compose("generate", overrides, folders)
+    prompts = gather(options["--prompt"], options["--prompt-file"])
+    how = settings(config, options)
+
+    from tfcli.generate import completions
+
+    loaded = load(words[0], config.device, folders)
+    if how.sampler.draws and config.seed is None:
+        print(f"seed={how.seed}", file=sys.stderr)
+    show_anything()
+    show = AsJson() if options["--json"] else AsText(prompts, how.n_samples)
+    written = completions(loaded.model, loaded.tokenizer, prompts, how, show.piece if options["--stream"] else None)
+    for number, completion in enumerate(with_bar(written, len(prompts) * how.n_samples)):
+        show.done(number, completion)
+
+
+def settings(config: DictConfig, options: dict[str, Any]) -> Settings:
+    """What the configuration and the options say, and a seed if they do not."""
+    from tfcli import build  # and torch, which takes its time: what is wrong before here is told at once
+    from tfcli.generate import Settings, fresh_seed
+
+    values = {field.name: build.plain(config[field.name]) for field in fields(Settings)}
+    values["sampler"] = build.make(config.sampler, "sampler")
+    values["stop"] = line_ends(values["stop"]) + options["--stop"]
+    if options["--stream"]:
+        values["batch_size"] = 1
+    how = build.settings(Settings, values, "")
+    return how if how.seed is not None else replace(how, seed=fresh_seed())
+
+
+def load(where: str, device: str, folders: Sequence[Path]) -> Loaded:
+    """The checkpoint; one thread works on a model so small that a second would cost more than it does."""
+    import torch
+
+    from tfcli import checkpoint
+    from tfcli.assemble import pick_device
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    loaded = checkpoint.load(where, pick_device(device), folders)
+    if sum(parameter.numel() for parameter in loaded.model.parameters()) >= ONE_THREAD:
+        torch.set_num_threads(threads)
+    return loaded
+
+
+def line_ends(stop: Any) -> list[Any]:
+    r"""The value of `stop`, a text or a list of them, with \n and \t as on the command line they cannot be written."""
+    texts = stop if isinstance(stop, list) else [stop]
+    return [t.replace("\\n", "\n").replace("\\t", "\t") if isinstance(t, str) else t for t in texts]
+
+
+def help_text() -> str:
+    """How to call it, the keys with their defaults, and the samplers."""
+    return f"{__doc__}\nkeys (key=value):\n{keys_help('generate')}\n\n{group_help(['sampler'])}"

@@ -1,0 +1,53 @@
+"""tf-train: trains the model that the choices describe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfcli.cli import door
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command's entry."""
+    door.run("tf-train", command, arguments)
+
+
+def command(arguments: list[str]) -> None:
+    overrides, folders, flags = door.split_flags(arguments)
+    if {"-h", "--help"} & set(flags):
+        from tfcli.cli.help import train_help
+
+        print(train_help())
+    elif flags:
+        door.hand_to_hydra("train", arguments, lambda config: train(config, overrides, folders))
+    else:
+        train(door.compose("train", overrides, folders), overrides, folders)
+
+
+def train(config: DictConfig, overrides: list[str], folders: Sequence[Path]) -> None:
+    """Plans, assembles, shows and trains."""
+    from tfcli import assemble
+    from tfcli.console import table
+
+    config, start = assemble.start(config, overrides, lambda o: door.compose("train", o, folders), folders, say)
+    plan = assemble.plan(config, start)
+    run = assemble.assemble(plan)
+    say(table(assemble.facts(plan, run)))
+    for notice in run.corpus.notices:
+        say(notice)
+    run.begin()
+    run.train()
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

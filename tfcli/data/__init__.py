@@ -1,0 +1,117 @@
+"""Where text comes from and the order in which it is learned: the contracts of data.
+
+source --documents--> str --tokenizer--> ids --packing--> examples --feed--> the objective
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from tfcli.values import Count as Size
+from tfcli.values import Range
+
+Part = Annotated[float, Range(low=0, high=1, open_low=True, open_high=True)]  # some of it, and not all
+Packing = Literal["stream", "documents", "none"]
+
+
+class Document(NamedTuple):
+    """A text, and what stands before it; a very long one may come in pieces."""
+
+    text: str
+    prompt: str = ""
+    begins: bool = True  # else it goes on where the one before it stopped
+    ends: bool = True
+
+    @property
+    def size(self) -> int:
+        """Bytes in UTF-8."""
+        return len(self.text.encode()) + len(self.prompt.encode())
+
+
+class Example(NamedTuple):
+    """One row to learn from: up to seq_len + 1 tokens, of which every next one is to be predicted.
+
+    With `documents` it may hold more tokens, as the last of a document is no input (nothing follows it).
+    """
+
+    tokens: np.ndarray  # (L,) int64
+    documents: np.ndarray | None = None  # (L,) which packed document a token belongs to; None: one
+    positions: np.ndarray | None = None  # (L,) restarted at each document; None: 0..L-1
+    score: np.ndarray | None = None  # (L,) bool, may it be a label; None: all
+
+
+class Blocks(Protocol):
+    """Examples that can be counted and looked up."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> Example: ...
+
+    def labels(self) -> np.ndarray:
+        """How many tokens of each are to be predicted, (len,)."""
+
+
+class Feed(Protocol):
+    """Examples without an end, in an order that depends on the seed and on how many were drawn."""
+
+    epoch: float  # how many times the data were gone through
+    examples_per_epoch: int | None  # None: not known beforehand
+
+    def draw(self, n: int) -> list[Example]:
+        """The next n examples for this rank; every rank draws the same n."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass
+class Corpus:
+    """What a run learns from and what it is evaluated on."""
+
+    train: Feed
+    validation: Blocks
+    facts: dict[str, Any]  # "train" and "validation": documents, tokens, bytes ...; see `prepare`
+    notices: list[str] = field(default_factory=list)  # what the user should read at the start
+
+
+@dataclass(kw_only=True)
+class Source:
+    """Documents, and how they become examples. The choices of the group `data` are subclasses.
+
+    packing: `stream` cuts all documents, one after the other, into blocks; `documents` puts several whole
+    documents into a block, none of which sees another; `none` makes one row of each. bos, eos: around each
+    document, where the tokenizer has such a token. tokenizer_characters: on how much text a tokenizer is
+    trained, at most. cache_dir: where tokens are kept; None is tfcli in the user's cache folder.
+    """
+
+    packing: Packing = "stream"
+    bos: bool = True
+    eos: bool = True
+    tokenizer_characters: Size = 50_000_000
+    cache_dir: str | None = None
+
+    # what a subclass may make a setting
+    streaming: ClassVar[Any] = False  # whether documents are read while training
+    validation_fraction: ClassVar[Any] = None  # how much is held out where `held_out` is None
+    max_documents: ClassVar[Any] = None  # how many documents are read before anything is held out
+    score_prompt: ClassVar[Any] = True  # whether prompts are to be predicted as well
+    where: ClassVar[Any] = "data"  # the setting that names the data, for messages
+
+    def documents(self, skip: int = 0) -> Iterator[Document]:
+        """All but the first `skip` in their order, blank ones as well; of training if others are held out."""
+        raise NotImplementedError
+
+    def held_out(self) -> Iterator[Document] | None:
+        """The documents of the validation part; None: a fraction of `documents` is taken."""
+        return None
+
+    def fingerprint(self) -> str:
+        """Two sources have the same one only if they hold the same documents."""
+        raise NotImplementedError
+
+    def notices(self) -> list[str]:
+        """What to tell the user after `documents` was read: what was left out, and why."""
+        return []

@@ -1,0 +1,109 @@
+"""Tokenised once, then read from a file: the cache of a source's tokens."""
+
+import hashlib
+import io
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import tokenizers
+
+from tfcli.data import Document, Source
+from tfcli.data.parts import PARTS, Parts, progress
+from tfcli.data.tokens import MAGIC, Encoder, Tokens, Writer, load, parse
+from tfcli.tokenizer import Tokenizer
+
+BATCH = 1 << 21  # characters that are encoded together, so that all cores have work
+
+
+def identity(source: Source, tokenizer: Tokenizer) -> str:
+    """What changes with the content of a source, the tokenizer, the settings or the format of the cache."""
+    settings = (source.bos, source.eos, source.score_prompt, source.max_documents, source.validation_fraction)
+    said = (MAGIC, tokenizers.__version__, source.fingerprint(), tokenizer.hash, *settings)
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+
+
+def tokenise(source: Source, tokenizer: Tokenizer, folder: Path) -> tuple[list[Tokens], list[str]]:
+    """The tokens of both parts, and what the user should know; made once, then read from the folder.
+
+    A run that cannot write there keeps the tokens in memory.
+    """
+    key = identity(source, tokenizer)
+    names = [f"{key}-{part}.tokens" for part in PARTS]
+    found = [load(folder / name) for name in names]
+    if None not in found:
+        return found, []
+    encoder = Encoder(tokenizer, source.bos, source.eos, source.score_prompt)
+    try:
+        return _build(source, encoder, folder, names), []
+    except OSError as error:
+        notice = f"data.cache_dir={folder}: cannot be written ({error.strerror}); tokens are kept in memory"
+        return _build(source, encoder, None, names), [notice]
+
+
+def _build(source: Source, encoder: Encoder, folder: Path | None, names: list[str]) -> list[Tokens]:
+    """Reads and encodes everything; no folder: into memory."""
+    files = []
+    try:
+        files += [_create(folder) for _ in names]
+        writers = [Writer(file, encoder) for file in files]
+        parts = Parts(source)
+        with progress("tokenise", "B") as bar:
+            for batch in _batches((part, piece) for part, d in parts for piece in encoder.pieces(d)):
+                for part, writer in enumerate(writers):
+                    writer.add([document for where, document in batch if where == part])
+                bar.update(sum(document.size for _, document in batch))
+        for writer, blank in zip(writers, parts.blank):
+            writer.totals.blank = blank
+            writer.finish(source.notices())
+        return [_keep(file, folder, name) for file, name in zip(files, names)]
+    finally:
+        for file in files:
+            _drop(file, folder)
+
+
+def _batches(parts: Iterable[tuple[int, Document]]) -> Iterator[list[tuple[int, Document]]]:
+    batch, size = [], 0
+    for part in parts:
+        batch.append(part)
+        size += len(part[1].text) + 64
+        if size > BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _create(folder: Path | None) -> BinaryIO:
+    if folder is None:
+        return io.BytesIO()
+    folder.mkdir(parents=True, exist_ok=True)
+    for forgotten in folder.glob(".*.tmp"):  # by a run that was killed
+        with suppress(OSError):
+            if time.time() - forgotten.stat().st_mtime > 24 * 3600:
+                forgotten.unlink()
+    return tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".tmp", delete=False)
+
+
+def _keep(file: BinaryIO, folder: Path | None, name: str) -> Tokens:
+    """The file under its name: whole or not at all, whoever else writes it at this moment."""
+    if folder is None:
+        return parse(file.getvalue())
+    file.close()
+    os.replace(file.name, folder / name)
+    tokens = load(folder / name)
+    if tokens is None:
+        raise OSError(0, "what was written cannot be read back")
+    return tokens
+
+
+def _drop(file: BinaryIO, folder: Path | None) -> None:
+    if folder is not None:
+        with suppress(OSError):
+            file.close()
+        with suppress(OSError):
+            os.unlink(file.name)

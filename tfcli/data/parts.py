@@ -1,0 +1,98 @@
+"""What is learned from and what is held out."""
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+
+from tqdm import tqdm
+
+from tfcli.data import Document, Source
+from tfcli.errors import ConfigError
+
+PARTS = ("train", "validation")
+
+
+class Parts:
+    """Every document that is not blank with its part, 0 (train) or 1 (validation).
+
+    Of a source that names no validation part, every 1/validation_fraction-th document is held out; of fewer
+    documents the last, and of a single one its end. Only `max_documents` are read, before any is held out.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.blank = [0, 0]
+
+    def __iter__(self) -> Iterator[tuple[int, Document]]:
+        documents = islice(self._kept(self.source.documents(), 0), self.source.max_documents)
+        held_out = self.source.held_out()
+        if held_out is None:
+            return split(documents, self.source.validation_fraction)
+        return chain(((0, d) for d in documents), ((1, d) for d in self._kept(held_out, 1)))
+
+    def _kept(self, documents: Iterable[Document], part: int) -> Iterator[Document]:
+        for document in documents:
+            if is_blank(document):
+                self.blank[part] += 1
+            else:
+                yield document
+
+
+def is_blank(document: Document) -> bool:
+    """Whether a document holds white space only; such are left out."""
+    return not document.text or document.text.isspace()
+
+
+def split(documents: Iterator[Document], fraction: float) -> Iterator[tuple[int, Document]]:
+    """Each document with its part; both parts get one wherever there are two characters."""
+    first = list(islice(documents, math.ceil(1 / fraction)))
+    if len(first) == 1:
+        text = first[0].text
+        cut = max(1, int(len(text) * (1 - fraction)))
+        yield 0, Document(text[:cut])
+        if text[cut:]:
+            yield 1, Document(text[cut:])
+    elif len(first) < math.ceil(1 / fraction):
+        yield from ((int(i == len(first) - 1), document) for i, document in enumerate(first))
+    else:
+        for i, document in enumerate(chain(first, documents)):
+            yield math.floor((i + 1) * fraction) - math.floor(i * fraction), document
+
+
+def held_for_streaming(source: Source) -> tuple[list[Document], int]:
+    """The validation part of a stream, and how many of its first documents training must skip for it."""
+    named = source.held_out()
+    held, read = [], 0
+    for document in source.documents() if named is None else named:
+        read += 1
+        held += [] if is_blank(document) else [document]
+        if len(held) == source.validation_documents:
+            break
+    return held, read if named is None else 0
+
+
+def training_texts(source: Source) -> Iterator[str]:
+    """The text of the training part, up to the `tokenizer_characters` that a tokenizer learns from."""
+    left = source.tokenizer_characters
+    with progress("tokenizer", "char") as bar:
+        for document in _training(source):
+            text = (document.prompt + document.text)[:left]
+            left -= len(text)
+            yield text
+            bar.update(len(text))
+            if not left:
+                return
+    if left == source.tokenizer_characters:
+        raise ConfigError(f"{source.where}: there is no text in it")
+
+
+def _training(source: Source) -> Iterator[Document]:
+    if not source.streaming:
+        return (document for part, document in Parts(source) if part == 0)
+    documents = source.documents(held_for_streaming(source)[1])
+    return islice((d for d in documents if not is_blank(d)), source.max_documents)
+
+
+def progress(what: str, unit: str) -> tqdm:
+    """A bar on standard error, if that is a terminal, for what takes longer than a second."""
+    return tqdm(desc=what, unit=unit, unit_scale=True, delay=1, leave=False, disable=None)

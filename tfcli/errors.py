@@ -1,0 +1,18 @@
+"""What ends a command early, as one line to the user."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class ConfigError(Exception):
+    """What the user asked for cannot be done; the message names the key or file and says what would be right."""
+
+
+class RunError(Exception):
+    """The job was begun and could not be finished; the message says what happened and what is left."""
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """"; did you mean 'attention'?" where a known word is near, else the empty string."""
+    near = difflib.get_close_matches(word, [str(k) for k in known], n=1, cutoff=0.6)
+    return f"; did you mean '{near[0]}'?" if near else ""

@@ -1,0 +1,1 @@
+"""The model: plain PyTorch that a test builds by hand; knows nothing of configuration files."""

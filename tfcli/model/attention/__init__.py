@@ -1,0 +1,80 @@
+"""The contract of an attention, and what its queries look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor, nn
+
+from tfcli.model.cache import Cache, new_cache
+from tfcli.model.position import Hook, PositionScheme, Rotation
+from tfcli.model.visibility import Causal, Rule, visible
+
+HIDDEN = -1e30  # added to a hidden key's score: exactly 0 after softmax, and finite in fp32 and bf16
+
+
+class Pass(NamedTuple):
+    """What is the same for all layers in one pass through a stack."""
+
+    q_pos: Tensor  # (B|1, T)
+    k_pos: Tensor  # (B|1, S), those of the queries last
+    padded: bool = False  # some position is PAD
+    documents: Tensor | None = None  # (B, T), in training, where the queries are all the keys
+
+    @property
+    def length(self) -> Tensor | int:
+        """How long the text is, new tokens included: (B, 1) where rows differ."""
+        return self.k_pos.amax(-1, keepdim=True) + 1 if self.padded else self.k_pos.shape[-1]
+
+
+@dataclass(frozen=True)
+class View:
+    """What the queries of one kind of layer look at in one pass; made once, shared by all layers of that kind."""
+
+    q_pos: Tensor  # (B|1, T)
+    k_pos: Tensor  # (B|1, S)
+    causal: bool  # the kernel's own triangle says it all
+    mask: Tensor | None  # (B|1, 1, T, S), True = visible; None: all is visible, or `causal`
+    bias: Tensor | None  # (B|1, H, T, S), added to the scaled scores, HIDDEN where the mask is False
+    rotation: Rotation | None  # of queries, and of keys before they are remembered
+    key_rotation: Rotation | None  # of keys after recall, where the rotation changes with the length
+    position: PositionScheme  # for its score hook
+
+    @classmethod
+    def of(cls, this: Pass, n_keys: int, rules: tuple[Rule, ...], position: PositionScheme) -> View:
+        """The view of layers that are handed the newest `n_keys` keys, under those rules and that scheme."""
+        q_pos, k_pos = this.q_pos, this.k_pos[:, -n_keys:]
+        bias = position.bias(q_pos, k_pos)
+        plain = not this.padded and this.documents is None and all(rule.covers(n_keys) for rule in rules)
+        square = q_pos.shape[1] == this.k_pos.shape[1]  # the queries are all the keys
+        triangle = plain and square and Causal() in rules and q_pos.shape[1] > 1
+        mask = None
+        if not plain or (triangle and bias is not None) or not (square or q_pos.shape[1] == 1):
+            mask = visible(rules, q_pos, k_pos, this.documents, this.documents)[:, None]
+            if bias is not None:
+                bias = bias.masked_fill(~mask, HIDDEN)
+        turn = position.rotation(q_pos, this.length)
+        turn_keys = position.rotation(k_pos, this.length) if position.re_rotates else None
+        return cls(q_pos, k_pos, triangle and mask is None, mask, bias, turn, turn_keys, position)
+
+
+class Attention(nn.Module):
+    """(B, T, D) -> (B, T, D): each token gathers from those it sees."""
+
+    takes: ClassVar[frozenset[Hook]] = frozenset()  # the hooks through which position may enter
+    rule: Rule | None = None  # a rule of its own, beside those of the stack
+    n_heads: int
+    head_dim: int  # how many features of a query or key a rotation may turn
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """What a position scheme that serves it may need to know."""
+        return {"n_heads": self.n_heads, "head_dim": self.head_dim}
+
+    def forward(self, x: Tensor, view: View, cache: Cache | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def new_cache(self) -> Cache:
+        """An empty cache for decoding."""
+        return new_cache(self.rule.reach if self.rule else None)

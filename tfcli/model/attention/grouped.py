@@ -1,0 +1,71 @@
+"""Attention whose query heads share key and value heads: multi-head, grouped-query and multi-query by their numbers."""
+
+from torch import Tensor
+
+from tfcli.errors import ConfigError
+from tfcli.model.attend import Kernel, attend, attention_weights
+from tfcli.model.attention import Attention, View
+from tfcli.model.cache import Cache, recall
+from tfcli.model.linear import Linear
+from tfcli.model.visibility import Rule
+from tfcli.values import Count, Rate
+
+
+class Grouped(Attention):
+    """softmax(q k^T / sqrt(E)) v W_o  with H query heads on K key and value heads.
+
+    K = H is multi-head (Vaswani et al. 2017), K = 1 multi-query (Shazeer 2019), between them grouped-query attention
+    (Ainslie et al. 2023). A rule narrows what is seen: a window, a stride. q, k and v are one matrix.
+    """
+
+    takes = frozenset({"input", "rotation", "bias", "score"})
+
+    def __init__(
+        self,
+        d_model: Count,
+        n_heads: Count,
+        n_kv_heads: Count | None = None,
+        head_dim: Count | None = None,
+        rule: Rule | None = None,
+        bias: bool = False,
+        out_bias: bool | None = None,  # None: as bias
+        dropout: Rate = 0.0,
+        kernel: Kernel = "auto",
+    ) -> None:
+        super().__init__()
+        n_kv_heads = n_kv_heads or n_heads
+        if n_heads % n_kv_heads:
+            raise ConfigError(f"size.n_heads={n_heads} must be a multiple of size.n_kv_heads={n_kv_heads}")
+        if head_dim is None and d_model % n_heads:
+            raise ConfigError(
+                f"size.d_model={d_model} must be a multiple of size.n_heads={n_heads}, or size.head_dim must be set"
+            )
+        self.head_dim = head_dim or d_model // n_heads
+        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.rule, self.dropout, self.kernel = rule, dropout, kernel
+        self.qkv = Linear(d_model, (n_heads + 2 * n_kv_heads) * self.head_dim, bias=bias)
+        self.out = Linear(n_heads * self.head_dim, d_model, bias=bias if out_bias is None else out_bias)
+
+    def forward(self, x: Tensor, view: View, cache: Cache | None = None) -> Tensor:
+        q, k, v = self.heads(x, view, cache)
+        dropout = self.dropout if self.training else 0.0
+        gathered = attend(q, k, v, view, scale=self.head_dim**-0.5, dropout=dropout, kernel=self.kernel)
+        return self.out(gathered.flatten(2))  # (B, T, H, E) -> (B, T, D)
+
+    def heads(self, x: Tensor, view: View, cache: Cache | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, T, D) -> turned queries (B, T, H, E), and all keys and values there are, (B, S, K, E)."""
+        heads = self.qkv(x).unflatten(-1, (-1, self.head_dim))  # (B, T, H + 2K, E)
+        n_keys = self.n_heads + self.n_kv_heads
+        v = heads[:, :, n_keys:]
+        if view.rotation is not None and view.key_rotation is None:
+            heads = view.rotation(heads[:, :, :n_keys])  # queries and keys turned in one go
+        q, k = heads[:, :, : self.n_heads], heads[:, :, self.n_heads : n_keys]
+        k, v = recall(cache, lambda: (k, v))
+        if view.key_rotation is not None:
+            q, k = view.rotation(q), view.key_rotation(k)
+        return q, k, v
+
+    def weights(self, x: Tensor, view: View) -> Tensor:
+        """(B, T, D) -> (B, H, T, T): who looks at whom, for pictures."""
+        q, k, _ = self.heads(x, view)
+        return attention_weights(q, k, view, scale=self.head_dim**-0.5)

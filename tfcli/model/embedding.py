@@ -1,0 +1,42 @@
+"""From ids to vectors, and what is done to them before the first layer."""
+
+import math
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from tfcli.model.linear import Embedding
+from tfcli.model.placement import MakeNorm
+from tfcli.values import Count, Rate
+
+
+class TokenEmbedding(nn.Module):
+    """dropout(norm(E[id] * scale + position))  (Vaswani et al. 2017, Press & Wolf 2017)
+
+    scale: by sqrt(D) or not. pad_to_multiple: rows are added until their number is a multiple, for faster kernels;
+    no token has them, and no logit is given for them.
+    """
+
+    def __init__(
+        self,
+        vocab_size: Count,
+        d_model: Count,
+        make_norm: MakeNorm,
+        scale: bool = False,
+        norm: bool = False,
+        dropout: Rate = 0.0,
+        pad_to_multiple: Count = 1,
+    ) -> None:
+        super().__init__()
+        self.vocab_size = vocab_size
+        self.table = Embedding(math.ceil(vocab_size / pad_to_multiple) * pad_to_multiple, d_model)
+        self.scale = math.sqrt(d_model) if scale else None
+        self.norm = make_norm() if norm else nn.Identity()
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+
+    def forward(self, ids: Tensor, add_position: Callable[[Tensor], Tensor]) -> Tensor:
+        """(B, T) -> (B, T, D)"""
+        x = self.table(ids)
+        if self.scale is not None:
+            x = x * self.scale
+        return self.dropout(self.norm(add_position(x)))

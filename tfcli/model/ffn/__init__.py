@@ -1,0 +1,23 @@
+"""What happens to each token by itself: (B, T, D) -> (B, T, D)."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "sigmoid"]
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))  (Hendrycks & Gimpel 2016, its approximation)."""
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": gelu_tanh,
+    "silu": F.silu,
+    "sigmoid": F.sigmoid,
+}

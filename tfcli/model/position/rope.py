@@ -1,0 +1,159 @@
+"""Rotary positions, and the ways to stretch them over longer texts."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from tfcli.errors import ConfigError
+from tfcli.model.position import PositionScheme, Rotation
+from tfcli.values import Count, Fraction, NonNegative, Positive
+
+
+class Rope(PositionScheme):
+    """Queries and keys turned by position * base^(-2i/R)  (Su et al. 2021, RoFormer).
+
+    head_dim: E; the first R = partial * E features are turned. interleaved: pairs (2i, 2i+1) as published (GPT-J,
+    Meta's Llama), else (i, i + R/2) (GPT-NeoX, Hugging Face's Llama).
+    """
+
+    enters = "rotation"
+
+    def __init__(
+        self, head_dim: Count, base: Positive = 10000.0, interleaved: bool = False, partial: Fraction = 1.0
+    ) -> None:
+        super().__init__()
+        self.width = int(head_dim * partial)
+        if self.width < 2 or self.width % 2:
+            raise ConfigError(
+                f"rotary positions turn pairs of features: head_dim={head_dim} * partial={partial:g} gives "
+                f"{self.width}, must be even and at least 2"
+            )
+        self.base, self.interleaved = base, interleaved
+        self.frequencies = self.stretched(self.plain(base))  # (R/2,) float64
+        self.amplitude = 1.0
+
+    def plain(self, base: float | Tensor) -> Tensor:
+        """base^(-2i/R), float64."""
+        return base ** (-torch.arange(0, self.width, 2, dtype=torch.float64) / self.width)
+
+    def stretched(self, frequencies: Tensor) -> Tensor:
+        """The frequencies that a scaling uses in place of the plain ones."""
+        return frequencies
+
+    def at(self, length: Tensor | int, device: torch.device) -> Tensor:
+        """Frequencies for a text of that length: (R/2,), or (B|1, 1, R/2)."""
+        return self.frequencies.to(device)
+
+    def rotation(self, positions: Tensor, length: Tensor | int) -> Rotation:
+        angles = positions[..., None].double() * self.at(length, positions.device)  # (B|1, T, R/2)
+        cos, sin = (angles.cos() * self.amplitude).float(), (angles.sin() * self.amplitude).float()
+        if self.interleaved:
+            cos, sin = cos.repeat_interleave(2, -1), torch.stack((-sin, sin), dim=-1).flatten(-2)
+        else:
+            cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+        return Rotation(cos[:, :, None], sin[:, :, None], self.interleaved)
+
+
+class LinearRope(Rope):
+    """Positions divided by `factor`  (Chen et al. 2023, position interpolation)."""
+
+    def __init__(self, head_dim: Count, factor: Positive = 2.0, **rope: object) -> None:
+        self.factor = factor
+        super().__init__(head_dim, **rope)
+
+    def stretched(self, frequencies: Tensor) -> Tensor:
+        return frequencies / self.factor
+
+
+class DynamicRope(Rope):
+    """base * (f L / L0 - (f - 1))^(R / (R-2)) once the text's length L passes L0  (NTK-aware scaling, 2023).
+
+    The angles of all keys change as a text grows, so keys are kept unturned and turned anew at every pass: a text
+    decoded step by step gives at every step what one pass over the text so far gives.
+    """
+
+    re_rotates = True
+
+    def __init__(self, head_dim: Count, factor: Positive = 2.0, original: Count = 2048, **rope: object) -> None:
+        super().__init__(head_dim, **rope)
+        if self.width == 2:
+            raise ConfigError(f"dynamic NTK scaling needs more than one pair of features; head_dim={head_dim}")
+        self.factor, self.original = factor, original
+
+    def at(self, length: Tensor | int, device: torch.device) -> Tensor:
+        length = torch.as_tensor(length, dtype=torch.float64, device=device).clamp(min=self.original)
+        growth = self.factor * length / self.original - (self.factor - 1)
+        base = self.base * growth ** (self.width / (self.width - 2))  # () or (B|1, 1)
+        return base[..., None] ** (-torch.arange(0, self.width, 2, dtype=torch.float64, device=device) / self.width)
+
+
+class Llama3Rope(Rope):
+    """Waves longer than L0/low are stretched by `factor`, shorter than L0/high kept, between them blended (Llama 3.1)."""
+
+    def __init__(
+        self,
+        head_dim: Count,
+        factor: Positive = 8.0,
+        low: Positive = 1.0,
+        high: Positive = 4.0,
+        original: Count = 8192,
+        **rope: object,
+    ) -> None:
+        if high <= low:
+            raise ConfigError(f"rope_llama3: high={high:g} must be above low={low:g}")
+        self.factor, self.low, self.high, self.original = factor, low, high, original
+        super().__init__(head_dim, **rope)
+
+    def stretched(self, frequencies: Tensor) -> Tensor:
+        wave = 2 * math.pi / frequencies
+        smooth = ((self.original / wave - self.low) / (self.high - self.low)).clamp(0, 1)
+        return (1 - smooth) * frequencies / self.factor + smooth * frequencies
+
+
+class YarnRope(Rope):
+    """Slow waves stretched by `factor`, fast ones kept, a ramp between; scores sharpened  (Peng et al. 2023, YaRN).
+
+    amplitude multiplies cos and sin: `attention_factor` if given; else g(mscale) / g(mscale_all_dim) if both are set;
+    else g(1), with g(m) = 0.1 m ln(factor) + 1.
+    """
+
+    def __init__(
+        self,
+        head_dim: Count,
+        factor: Positive = 4.0,
+        original: Count = 2048,
+        beta_fast: Positive = 32.0,
+        beta_slow: Positive = 1.0,
+        attention_factor: Positive | None = None,
+        mscale: NonNegative | None = None,
+        mscale_all_dim: NonNegative | None = None,
+        truncate: bool = True,
+        **rope: object,
+    ) -> None:
+        self.factor, self.original, self.truncate = factor, original, truncate
+        self.betas = (beta_fast, beta_slow)
+        super().__init__(head_dim, **rope)
+        if attention_factor is not None:
+            self.amplitude = attention_factor
+        elif mscale and mscale_all_dim:
+            self.amplitude = self.gain(mscale) / self.gain(mscale_all_dim)
+        else:
+            self.amplitude = self.gain(1.0)
+
+    def gain(self, mscale: float) -> float:
+        """g(m) = 0.1 m ln(factor) + 1, and 1 when nothing is stretched."""
+        return 0.1 * mscale * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
+
+    def stretched(self, frequencies: Tensor) -> Tensor:
+        low, high = (self.pair_that_turns(beta) for beta in self.betas)
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, self.width - 1)
+        index = torch.arange(self.width // 2, dtype=torch.float64)
+        ramp = ((index - low) / (max(high - low, 0) or 0.001)).clamp(0, 1)
+        return frequencies / self.factor * ramp + frequencies * (1 - ramp)
+
+    def pair_that_turns(self, times: float) -> float:
+        """The index of the pair that makes that many full turns over the original length."""
+        return self.width * math.log(self.original / (times * 2 * math.pi)) / (2 * math.log(self.base))

@@ -1,0 +1,87 @@
+"""A stack of layers: attention, then feed-forward, each within its placement."""
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tfcli.errors import ConfigError
+from tfcli.model.attention import Pass, View
+from tfcli.model.cache import Cache
+from tfcli.model.parts import Parts
+from tfcli.model.visibility import Rule
+
+
+class Layer(nn.Module):
+    """x -> attention -> feed-forward"""
+
+    def __init__(self, parts: Parts, index: int) -> None:
+        super().__init__()
+        self.attention = parts.placement(parts.attention.make(index), parts.norm)
+        self.ffn = parts.placement(parts.ffn.make(index), parts.norm)
+
+    def forward(self, x: Tensor, view: View, cache: Cache | None = None) -> Tensor:
+        return self.ffn(self.attention(x, view, cache))
+
+
+class Stack(nn.Module):
+    """Layers under common rules.
+
+    Layers of one kind share a view: everything that depends on positions only (masks, rotations, bias tables) is made
+    once a pass. recompute: activations are made anew in the backward pass instead of kept (Chen et al. 2016).
+    """
+
+    def __init__(self, parts: Parts, n_layers: int, rules: tuple[Rule, ...], recompute: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(parts, i) for i in range(n_layers))
+        self.recompute = recompute
+        self.positions = nn.ModuleList()  # the schemes: one a kind, or one a layer
+        made: dict[int, int] = {}  # kind of scheme -> its place in positions
+        self.kinds: list[tuple[tuple[Rule, ...], int]] = []  # of each layer: its rules, its scheme
+        for i, layer in enumerate(self.layers):
+            kind, attention = parts.position.kind(i), layer.attention.branch
+            if kind not in made or self.positions[made[kind]].per_layer:
+                made[kind] = len(self.positions)
+                self.positions.append(parts.position.make(i, attention))
+            refuse_deaf(attention, self.positions[made[kind]])
+            self.kinds.append((rules if attention.rule is None else (*rules, attention.rule), made[kind]))
+        self.final_norm = parts.norm() if self.layers[0].attention.final_norm else nn.Identity()
+
+    @property
+    def context(self) -> int | None:
+        """How many positions there are; None: it goes on."""
+        return min((p.context for p in self.positions if p.context is not None), default=None)
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Token vectors with what position adds to the input."""
+        for scheme in self.positions:
+            x = scheme.embed(x, positions)
+        return x
+
+    def new_caches(self) -> list[Cache]:
+        """An empty cache for each layer."""
+        return [layer.attention.branch.new_cache() for layer in self.layers]
+
+    def forward(self, x: Tensor, this: Pass, caches: list[Cache] | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D); with caches the T new tokens join what they remember."""
+        n_new, views = x.shape[1], {}
+        for i, layer in enumerate(self.layers):
+            cache = caches[i] if caches else None
+            n_keys = cache.upcoming(n_new) if cache is not None else n_new
+            kind = (*self.kinds[i], n_keys)
+            if kind not in views:
+                rules, scheme = self.kinds[i]
+                views[kind] = View.of(this, n_keys, rules, self.positions[scheme])
+            if self.recompute and torch.is_grad_enabled():
+                x = checkpoint(layer, x, views[kind], use_reentrant=False)
+            else:
+                x = layer(x, views[kind], cache)
+        return self.final_norm(x)
+
+
+def refuse_deaf(attention: nn.Module, scheme: nn.Module) -> None:
+    """Raises ConfigError if position enters where that attention does not take it."""
+    if scheme.enters is not None and scheme.enters not in attention.takes:
+        raise ConfigError(
+            f"position {type(scheme).__name__} enters as {scheme.enters}, which attention {type(attention).__name__} "
+            f"does not take; it takes {', '.join(sorted(attention.takes))}"
+        )

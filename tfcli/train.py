@@ -1,0 +1,302 @@
+"""The training loop: draw, learn, and at named moments log, evaluate, save, stop."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from tfcli import checkpoint
+from tfcli.batch import Batch
+from tfcli.console import Progress
+from tfcli.data import Corpus, Example
+from tfcli.errors import RunError
+from tfcli.evaluate import validation_loss
+from tfcli.generate import generate
+from tfcli.loss import chunked_cross_entropy, cross_entropy_sum
+from tfcli.optimizer import clip_gradients, load_state_by_name, set_lr, state_by_name
+from tfcli.precision import Precision
+from tfcli.runlog import RunLog
+from tfcli.tokenizer import Tokenizer
+from tfcli.values import Count, Positive
+
+SKIPS = 10  # so many steps in a row that are not finite end a run, even one that skips
+
+
+class Settings(NamedTuple):
+    """The keys of `train`; what they mean stands in configs/train.yaml."""
+
+    steps: Count
+    batch_size: Count
+    seq_len: Count
+    micro_batch_size: Count | None = None
+    grad_clip: Positive | None = 1.0
+    log_every: Count = 10
+    eval_every: Count | None = 100
+    eval_batches: Count | None = None
+    save_every: Count | None = 250
+    keep_last: Count = 3
+    keep_best: bool = True
+    patience: Count | None = None
+    non_finite: Literal["stop", "skip"] = "stop"
+    sample_every: Count | None = None
+    sample_prompt: str = ""
+    compile: bool = False
+    recompute: bool = False
+    loss_chunk: Count | None = None
+
+
+@dataclass
+class Progressed:
+    """How far a run is: what a checkpoint keeps beside weights, optimizer and random numbers."""
+
+    step: int = 0
+    tokens: int = 0  # labels scored so far
+    nats: float = 0.0  # since the last log
+    nats_tokens: int = 0
+    best: float = math.inf  # the lowest validation loss
+    best_step: int | None = None
+    since_best: int = 0  # evaluations without a better one
+    skipped: int = 0  # steps in a row that were not finite
+
+
+@dataclass
+class Run:
+    """Everything that training needs, and the loop."""
+
+    model: nn.Module
+    tokenizer: Tokenizer
+    corpus: Corpus
+    objective: Callable[[list[Example]], Batch]
+    optimizer: torch.optim.Optimizer
+    schedule: Callable[[int], float]
+    precision: Precision
+    settings: Settings
+    config: DictConfig
+    folder: Path
+    log: RunLog
+    device: torch.device = torch.device("cpu")
+    at: Progressed = field(default_factory=Progressed)
+
+    def __post_init__(self) -> None:
+        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self.scaler = self.precision.scaler(self.device)
+        self.caught: int | None = None  # the signal that asks the run to stop
+        self.wants_save = False
+        self.unsaved: OSError | None = None
+        self.seconds = 0.0  # in steps since the last log
+        self.norm = math.nan
+
+    def begin(self) -> None:
+        """Makes the run folder: from here on there is something to keep."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, self.folder / "config.yaml")
+        self.log.begin(self.at.step, settings=OmegaConf.to_container(self.config))
+
+    def train(self) -> None:
+        """Trains to the last step. Raises RunError if it cannot go on; ends the process by 128+signal if asked to."""
+        run, at = self.settings, self.at
+        self.model.train()
+        self.progress = Progress(run.steps, step=at.step)
+        with self.catching_signals():
+            while at.step < run.steps and not self.caught:
+                began = time.perf_counter()
+                self.learn()
+                self.seconds += time.perf_counter() - began
+                if self.every(run.log_every):
+                    self.write_log()
+                if self.every(run.eval_every):
+                    self.evaluate()
+                if self.every(run.sample_every, last=False):
+                    self.sample()
+                if self.every(run.save_every) or self.caught or self.wants_save:
+                    self.save()
+                if run.patience is not None and at.since_best >= run.patience:
+                    self.say(f"stopping at step {at.step}: no better validation loss in {at.since_best} evaluations")
+                    break
+        self.finish()
+
+    def every(self, n: int | None, last: bool = True) -> bool:
+        """Whether a moment that comes every n steps is now; the last step counts as one."""
+        return n is not None and (self.at.step % n == 0 or last and self.at.step == self.settings.steps)
+
+    # --- one step ----------------------------------------------------------------------------------------------
+
+    def learn(self) -> None:
+        """One optimizer step: the gradient of the mean over all the tokens that the step scores."""
+        run, at = self.settings, self.at
+        step = at.step + 1
+        examples = self.corpus.train.draw(run.batch_size)
+        size = run.micro_batch_size or run.batch_size
+        batches = [self.objective(examples[i : i + size]) for i in range(0, run.batch_size, size)]
+        tokens = sum(batch.targets for batch in batches)
+        self.lr = set_lr(self.optimizer, self.schedule(step))
+        nats = torch.zeros((), device=self.device)
+        for batch in batches:
+            loss = self.loss(batch.to(self.device))
+            self.scaler.scale(loss / max(tokens, 1)).backward()
+            nats += loss.detach()
+        self.scaler.unscale_(self.optimizer)
+        norm = clip_gradients(self.parameters, run.grad_clip)
+        nats, self.norm = nats.item(), norm.item()
+        if tokens and self.finite(step, nats / tokens):
+            self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        at.step, at.tokens = step, at.tokens + tokens
+        at.nats, at.nats_tokens = at.nats + nats, at.nats_tokens + tokens
+        self.progress.advance(step, loss=nats / max(tokens, 1), lr=self.lr, tokens=tokens)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The sum over the batch's labels of their nats."""
+        with self.precision.autocast(self.device):
+            if self.settings.loss_chunk is None:
+                return cross_entropy_sum(self.model(batch), batch.labels)
+            head = self.model.head
+            weight = head.map.weight[: head.vocab_size]
+            bias = None if head.map.bias is None else head.map.bias[: head.vocab_size]
+            hidden = self.model.hidden(batch)
+            return chunked_cross_entropy(
+                hidden, weight, bias, batch.labels, chunk=self.settings.loss_chunk, cap=head.cap
+            )
+
+    def finite(self, step: int, loss: float) -> bool:
+        """Whether the step may change the weights. If not, the run stops or skips the step, as settings say."""
+        if math.isfinite(loss) and (math.isfinite(self.norm) or self.scaler.is_enabled()):
+            self.at.skipped = 0
+            return True
+        self.at.skipped += 1
+        what = f"step {step}: loss {loss:.4g}, gradient norm {self.norm:.4g}"
+        if self.settings.non_finite == "skip" and self.at.skipped < SKIPS:
+            self.say(f"{what}; not finite, so the step is skipped and the weights stay as they are")
+            return False
+        self.optimizer.zero_grad(set_to_none=True)
+        self.save()
+        raise RunError(
+            f"{what}; not finite. The weights are those of step {step - 1}, in {self.folder}; try a lower "
+            "optimizer.lr, a longer schedule.warmup, or train.non_finite=skip"
+        )
+
+    # --- moments -----------------------------------------------------------------------------------------------
+
+    def write_log(self) -> None:
+        """Means over the steps since the last log."""
+        at = self.at
+        values = {"loss": at.nats / max(at.nats_tokens, 1), "lr": self.lr, "grad_norm": self.norm, "tokens": at.tokens}
+        values["tokens_per_second"] = at.nats_tokens / max(self.seconds, 1e-9)
+        self.log.write(at.step, values)
+        at.nats, at.nats_tokens, self.seconds = 0.0, 0, 0.0
+
+    def evaluate(self) -> None:
+        """The loss on the validation part; the best so far is saved."""
+        run, at = self.settings, self.at
+        limit = run.eval_batches and run.eval_batches * run.batch_size
+        score = validation_loss(
+            self.model,
+            self.corpus.validation,
+            self.objective,
+            batch_size=run.micro_batch_size or run.batch_size,
+            device=self.device,
+            precision=self.precision,
+            limit=limit,
+        )
+        self.log.write(at.step, {"val_loss": score.loss, "val_perplexity": score.perplexity})
+        self.say(f"step {at.step}: validation loss {score.loss:.4f}, perplexity {score.perplexity:.2f}")
+        at.since_best += 1
+        if score.loss < at.best:
+            at.best, at.best_step, at.since_best = score.loss, at.step, 0
+            self.wants_save = self.wants_save or run.keep_best
+        self.draw()
+
+    def sample(self) -> None:
+        """Shows what the model writes now; the run's own random numbers are not touched."""
+        run = self.settings
+        (written,) = generate(self.model, self.tokenizer, [run.sample_prompt], max_new_tokens=64, seed=self.at.step)
+        self.say(f"step {self.at.step}: {run.sample_prompt + written.text!r}")
+
+    def draw(self, final: bool = False) -> None:
+        problem = self.log.draw(final=final)
+        if problem:
+            self.say(problem)
+
+    def save(self) -> None:
+        """A checkpoint. One that cannot be written is reported, older ones stay, and the run goes on."""
+        at, self.wants_save = self.at, False
+        try:
+            checkpoint.save(self.folder, at.step, self.model, self.tokenizer, self.config, self.state())
+            checkpoint.keep(self.folder, self.settings.keep_last, at.best_step if self.settings.keep_best else None)
+            self.unsaved = None
+        except OSError as error:
+            self.unsaved = error
+            self.say(f"step {at.step}: the checkpoint could not be written ({error}); earlier ones are untouched")
+
+    def finish(self) -> None:
+        """What is left to say. Raises RunError if the last checkpoint is not on disk."""
+        self.draw(final=True)
+        self.log.close()
+        self.progress.close()
+        if self.unsaved:
+            raise RunError(f"step {self.at.step} could not be saved in {self.folder}: {self.unsaved}")
+        if self.caught:
+            name = signal.Signals(self.caught).name
+            self.say(f"{name}: saved at step {self.at.step}; go on with: tf-train resume={self.folder}")
+            raise SystemExit(128 + self.caught)
+
+    def say(self, text: str) -> None:
+        self.progress.say(text)
+
+    # --- stopping and going on ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def catching_signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM end the run after the step, saved; a second one at once. SIGUSR1 saves and goes on."""
+
+        def stop(number: int, frame: object) -> None:
+            if self.caught:
+                os._exit(128 + number)
+            self.caught = number
+
+        def save(number: int, frame: object) -> None:
+            self.wants_save = True
+
+        handlers = {signal.SIGINT: stop, signal.SIGTERM: stop}
+        if hasattr(signal, "SIGUSR1"):
+            handlers[signal.SIGUSR1] = save
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def state(self) -> dict[str, Any]:
+        """What training needs to go on bit for bit, as tensors and plain values."""
+        cuda = torch.cuda.get_rng_state_all() if self.device.type == "cuda" else []
+        return {
+            "at": vars(self.at).copy(),
+            "optimizer": state_by_name(self.optimizer, self.model),
+            "data": self.corpus.train.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "random": {"cpu": torch.get_rng_state(), "cuda": cuda},
+        }
+
+    def go_on_from(self, state: dict[str, Any]) -> None:
+        """Puts back what `state` gave. Raises ConfigError if it is of another model or another optimizer."""
+        load_state_by_name(self.optimizer, self.model, state["optimizer"])
+        self.at = Progressed(**state["at"])
+        self.corpus.train.load_state_dict(state["data"])
+        if state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
+        torch.set_rng_state(state["random"]["cpu"])
+        if self.device.type == "cuda" and state["random"]["cuda"]:
+            torch.cuda.set_rng_state_all(state["random"]["cuda"])
