@@ -16,6 +16,7 @@ from tfcli.cli.door import compose
 from tfcli.errors import ConfigError
 from tfcli.generate import Completion, generate
 from tfcli.sampler import Sampler
+from tfcli.tokenizer.trained import Bpe, Byte
 
 Rule = Callable[[list[int]], list[float]]
 
@@ -31,7 +32,7 @@ class State:
 
 
 class Scripted(nn.Module):
-    """Scores that are a rule of what a row has read: the contract of a model, and a count of what was asked of it."""
+    """The contract of a model, by a rule of what a row has read; counts what it is asked."""
 
     def __init__(self, vocab_size: int, rule: Rule, context: int | None = None) -> None:
         super().__init__()
@@ -41,7 +42,8 @@ class Scripted(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         there = torch.ones_like(batch.inputs) if batch.positions is None else batch.positions != PAD
-        return self.scores([row[keep.bool()].tolist() for row, keep in zip(batch.inputs, there)], batch.inputs.shape[1])
+        rows = [row[keep.bool()].tolist() for row, keep in zip(batch.inputs, there)]
+        return self.scores(rows, batch.inputs.shape[1])
 
     def begin(self) -> State:
         return State()
@@ -80,7 +82,7 @@ class Pieces:
         return "".join(self.pieces[i] for i in ids if i > 1)
 
 
-def says(tokenizer: Pieces, scripts: dict[str, list[str]], rows: int | None = None) -> Scripted:
+def says(tokenizer: Pieces, scripts: dict[str, list[str]]) -> Scripted:
     """A model that goes on from each prompt by its script, then EOS for ever."""
     after = {}
     for prompt, script in scripts.items():
@@ -88,17 +90,16 @@ def says(tokenizer: Pieces, scripts: dict[str, list[str]], rows: int | None = No
         for piece in [*script, *["<eos>"] * 50]:
             after[tuple(ids)] = tokenizer.pieces.index(piece)
             ids.append(after[tuple(ids)])
-    rows = rows or tokenizer.vocab_size
-    return Scripted(
-        tokenizer.vocab_size, lambda row: [9.0 * (i == after[tuple(row)]) - 5 * (i >= len(tokenizer.pieces)) for i in range(rows)]
-    )
+    n = tokenizer.vocab_size
+    return Scripted(n, lambda row: [9.0 * (i == after[tuple(row)]) for i in range(n)])
 
 
 def chaotic(vocab_size: int, context: int | None = None) -> Scripted:
     """A model whose scores depend on everything that was read, and are spread out."""
 
     def rule(row: list[int]) -> list[float]:
-        generator = torch.Generator().manual_seed(sum((i + 1) * (token + 7) for i, token in enumerate(row)) * 7919)
+        seed = sum((i + 1) * (token + 7) for i, token in enumerate(row)) * 7919
+        generator = torch.Generator().manual_seed(seed)
         return (torch.randn(vocab_size, generator=generator) * 2).tolist()
 
     return Scripted(vocab_size, rule, context)
@@ -111,7 +112,7 @@ def texts(completions: list[Completion]) -> list[str]:
     return [completion.text for completion in completions]
 
 
-# --- ends ------------------------------------------------------------------------------------------------------
+# --- ends ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cache", [True, False])
@@ -164,14 +165,14 @@ def test_generation_can_go_past_the_end_of_text() -> None:
 
 
 def test_ids_beyond_the_tokenizer_are_never_chosen() -> None:
-    model = says(LETTERS, {"a": list("bcd")}, rows=LETTERS.vocab_size + 9)
-    wide, rule = Scripted(model.vocab_size, lambda row: [x + 50 * (i >= LETTERS.vocab_size) for i, x in enumerate(rule(row))]), model.rule
+    rule = says(LETTERS, {"a": list("bcd")}).rule
+    wide = Scripted(LETTERS.vocab_size + 9, lambda row: [*rule(row), *[50.0] * 9])
     assert texts(generate(wide, LETTERS, ["a"])) == ["bcd"]
     (done,) = generate(wide, LETTERS, ["a"], sampler=Sampler(temperature=1e-3), seed=0)
     assert done.text == "bcd"
 
 
-# --- prompts ---------------------------------------------------------------------------------------------------
+# --- prompts ---------------------------------------------------------------------------------------------
 
 
 def test_an_empty_prompt_starts_from_bos_and_shifts_no_other() -> None:
@@ -199,8 +200,18 @@ def test_bos_is_read_once() -> None:
     assert read == [[0, 2, 3], [0, 2, 3]]
 
 
-@pytest.mark.parametrize("n_prompt, n_new, fits", [(10, 20, False), (15, 1, True), (16, 1, False), (17, 1, False), (8, 8, True), (8, 9, False)])  # fmt: skip
-def test_what_is_longer_than_the_table_is_refused_before_anything_is_read(n_prompt: int, n_new: int, fits: bool) -> None:
+def test_a_model_whose_texts_have_no_bos_reads_it_for_an_empty_prompt_only() -> None:
+    read = []
+    model = Scripted(5, lambda row: read.append(row[:]) or [0.0, 1.0, 0.0, 0.0, 0.0])
+    generate(model, Pieces(*"abc"), ["ab", ""], bos=False)
+    assert read == [[2, 3], [0]]
+
+
+@pytest.mark.parametrize(
+    "n_prompt, n_new, fits",
+    [(10, 20, False), (15, 1, True), (16, 1, False), (17, 1, False), (8, 8, True), (8, 9, False)],
+)
+def test_what_is_longer_than_the_table_is_refused_up_front(n_prompt: int, n_new: int, fits: bool) -> None:
     model = chaotic(LETTERS.vocab_size, context=16)
     prompts = ["a", "a" * (n_prompt - 1)]  # and BOS
     if fits:
@@ -218,7 +229,7 @@ def test_without_a_number_of_new_tokens_a_text_fills_the_table() -> None:
     assert len(generate(chaotic(LETTERS.vocab_size), LETTERS, ["a"], ignore_eos=True)[0].ids) == 128
 
 
-# --- company, chance and cache ---------------------------------------------------------------------------------
+# --- company, chance and cache ---------------------------------------------------------------------------
 
 PROMPTS = ["abc", "a", "hgfedcba", "bb", "", "abc", "dd d"]
 SAMPLERS = {
@@ -283,6 +294,13 @@ def test_the_prompt_counts_as_seen_and_padding_does_not() -> None:
     assert ids == [[0], [3]]  # token 0 fills the first row's padding, and was not seen
 
 
+def test_what_was_written_counts_as_seen() -> None:
+    tokenizer = Pieces(*"abcd")
+    model = Scripted(6, lambda row: [-9.0, -9.0, 2.8, 2.6, 2.4, -9.0])
+    how = {"sampler": Sampler(repetition_penalty=1.2), "max_new_tokens": 5}
+    assert texts(generate(model, tokenizer, ["d"], **how)) == ["abcaa"]  # once seen, no matter how often
+
+
 def test_streams_come_whole_and_in_order_of_their_completions() -> None:
     model = chaotic(LETTERS.vocab_size)
     heard: dict[int, str] = {}
@@ -290,8 +308,27 @@ def test_streams_come_whole_and_in_order_of_their_completions() -> None:
     def hear(number: int, piece: str) -> None:
         heard[number] = heard.get(number, "") + piece
 
-    done = generate(model, LETTERS, PROMPTS, n_samples=2, stop=("ab",), sampler=Sampler(temperature=1.0), on_text=hear)
+    how = {"sampler": Sampler(temperature=1.0), "n_samples": 2, "stop": ("ab",)}
+    done = generate(model, LETTERS, PROMPTS, on_text=hear, **how)
     assert [heard.get(i, "") for i in range(len(done))] == texts(done)
+
+
+@pytest.mark.parametrize("recipe", [Byte(), Bpe(vocab_size=300)])
+@pytest.mark.parametrize("text", ["日本 👩‍👩‍👧 é", " a  b\n", "<eos>"])
+def test_a_stream_of_any_script_comes_in_whole_characters(recipe: Any, text: str) -> None:
+    tokenizer = recipe.train(["日本 some words"])
+    prompt = tokenizer.encode("é a")
+    script = [*tokenizer.encode(text), tokenizer.eos_id]
+    heard: list[str] = []
+
+    def rule(row: list[int]) -> list[float]:
+        return [float(i == script[len(row) - 1 - len(prompt)]) for i in range(tokenizer.vocab_size)]
+
+    model = Scripted(tokenizer.vocab_size, rule)
+    (done,) = generate(model, tokenizer, ["é a"], on_text=lambda number, piece: heard.append(piece))
+    assert "".join(heard) == done.text == text and done.ids == script
+    assert "\ufffd" not in "".join(heard)
+    assert [done] == generate(model, tokenizer, ["é a"])
 
 
 def test_a_model_in_training_is_decoded_without_dropout_and_goes_back_to_training() -> None:
@@ -318,9 +355,9 @@ def test_an_empty_stop_string_is_refused() -> None:
         generate(chaotic(LETTERS.vocab_size), LETTERS, ["a"], stop=("",))
 
 
-# --- real decoders ---------------------------------------------------------------------------------------------
+# --- real decoders ---------------------------------------------------------------------------------------
 
-SMALL = ["size.d_model=16", "size.n_layers=2", "size.n_heads=2", "size.n_kv_heads=2", "size.d_ff=32", "size.context=40"]
+SIZE = {"d_model": 16, "n_layers": 2, "n_heads": 2, "n_kv_heads": 2, "d_ff": 32, "context": 40}
 CHOICES = [f"{group}={choice}" for group in ("position", "attention") for choice in choices.choices(group)]
 
 
@@ -333,7 +370,8 @@ def narrowed(node: Any) -> Any:
 
 def decoder(*overrides: str) -> nn.Module:
     """A decoder with opinions, in training mode and with dropout."""
-    config = compose("train", [*SMALL, "size.dropout=0.3", *overrides])
+    size = [f"size.{key}={n}" for key, n in SIZE.items()]
+    config = compose("train", [*size, "size.dropout=0.3", *overrides])
     config.attention = narrowed(build.plain(config.attention))
     torch.manual_seed(0)
     model = build.model(config, LETTERS.vocab_size)
@@ -346,7 +384,8 @@ def decoder(*overrides: str) -> nn.Module:
 @pytest.mark.parametrize("choice", CHOICES)
 def test_a_decoder_says_the_same_with_and_without_cache_alone_and_in_company(choice: str) -> None:
     model = decoder(choice)
-    how = {"max_new_tokens": 12, "sampler": Sampler(temperature=1.0, top_p=0.95, repetition_penalty=1.1), "seed": 2}
+    sampler = Sampler(temperature=1.0, top_p=0.95, repetition_penalty=1.1)
+    how = {"sampler": sampler, "max_new_tokens": 12, "seed": 2}
     prompts = ["abcdefgh abcdefgh", "a", "", "dd d", "one\ntwo##"]
     together = generate(model, LETTERS, prompts, n_samples=2, **how)
     assert together == generate(model, LETTERS, prompts, n_samples=2, cache=False, **how)

@@ -192,5 +192,5 @@ def test_in_chunks_the_peak_of_memory_falls():
         return int(run.stdout)
 
     logits = 2048 * 50_000 * 4 // 1024  # KiB; the plain way holds them and their gradient
-    assert peak("plain") > 1.8 * logits
-    assert peak("chunked") < 0.4 * logits
+    assert peak("plain") > 1.5 * logits
+    assert peak("chunked") < 0.5 * logits

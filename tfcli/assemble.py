@@ -14,8 +14,8 @@ from torch import nn
 
 from tfcli import build, checkpoint
 from tfcli.data import Corpus, Source
-from tfcli.data.corpus import prepare
-from tfcli.data.parts import training_texts
+from tfcli.data.corpus import get_tokenizer, prepare
+from tfcli.device import pick_device
 from tfcli.errors import ConfigError
 from tfcli.metrics import flops_per_token
 from tfcli.precision import Precision
@@ -85,19 +85,6 @@ def stored(config: DictConfig, precision: Precision, optimizer: Any) -> DictConf
     kept = OmegaConf.create(build.plain(config))
     kept.precision.name = precision.name
     return kept
-
-
-def pick_device(name: str) -> torch.device:
-    """auto: CUDA where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        raise ConfigError(f"device={name}: must be auto, cpu or cuda") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device={name}: this machine has no CUDA; use device=cpu")
-    return device
 
 
 def run_folder(config: DictConfig, start: Path | None) -> Path:
@@ -239,17 +226,10 @@ def newest_run(config: DictConfig) -> Path | None:
 # --- with data -------------------------------------------------------------------------------------------------
 
 
-def get_tokenizer(plan: Plan) -> Tokenizer:
-    """The checkpoint's where a run starts from one, else trained on the training part or read from files."""
-    if plan.start is not None:
-        return Tokenizer.load(plan.start)
-    return plan.recipe.train(training_texts(plan.source) if plan.recipe.needs_text else ())
-
-
 def assemble(plan: Plan) -> Run:
     """Reads the data, makes or loads the model, and puts the run together."""
     config, settings = plan.config, plan.settings
-    tokenizer = get_tokenizer(plan)
+    tokenizer = Tokenizer.load(plan.start) if plan.start else get_tokenizer(plan.recipe, plan.source)
     corpus: Corpus = prepare(
         plan.source, tokenizer, seq_len=settings.seq_len, seed=config.seed, batch_size=settings.batch_size
     )

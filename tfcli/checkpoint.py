@@ -212,6 +212,7 @@ def save(
         os.chmod(making, 0o777 & ~_umask())
         weights = {name: t.detach().contiguous() for name, t in unique_tensors(model).items()}
         save_file(weights, making / "model.safetensors", metadata={"format": "pt"})
+        os.chmod(making / "model.safetensors", 0o666 & ~_umask())
         OmegaConf.save(config, making / "config.yaml")
         tokenizer.save(making)
         torch.save(training, making / "training.pt")
@@ -229,6 +230,12 @@ def save(
     except BaseException:
         shutil.rmtree(making, ignore_errors=True)
         raise
+
+
+def save_config(run: Path, config: DictConfig) -> None:
+    """The configuration of a run, in its folder, which is made."""
+    run.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(config, run / "config.yaml")
 
 
 def keep(run: Path, last: int, best: int | None) -> None:

@@ -39,4 +39,9 @@ def headline(group: str, choice: str) -> str:
 def targets(*folders: Path) -> set[str]:
     """Every constructor that some YAML names, in the installed configs and further folders."""
     files = [p for folder in (config_dir(), *folders) for p in folder.rglob("*.yaml")]
-    return {t for p in files for t in _TARGET.findall(p.read_text(encoding="utf-8"))}
+    return {t for p in files for t in targets_in(p.read_text(encoding="utf-8"))}
+
+
+def targets_in(text: str) -> list[str]:
+    """The constructors that one YAML names."""
+    return _TARGET.findall(text)

@@ -16,9 +16,9 @@ WINDOW = 16  # ids that are decoded together; more are cut down to those of the 
 class Detokenizer:
     """The text that ids add to a prompt, in amortised O(1) per id.
 
-    Decoders look back (a first word loses its space, a character may take several ids), so an id's text is what it
-    adds to the decoded window of ids before it. A piece that ends in a broken character waits for the rest of it; a
-    character that is never finished is left out.
+    Decoders look back (a first word loses its space, a character may take several ids), so an id's text is
+    what it adds to the decoded window of ids before it. A piece that ends in a broken character waits for the
+    rest of it; a character that is never finished is left out.
     """
 
     def __init__(self, tokenizer: Any, prompt: list[int]) -> None:

@@ -1,7 +1,7 @@
-"""Prompts in, completions out. Of a model it knows `begin`, `step`, `context` and `vocab_size`, and no family.
+"""Prompts in, completions out, of any model that has `begin`, `step`, `context` and `vocab_size`.
 
-A completion depends on its prompt, the settings, the seed and its own number, and never on its company in a batch: a
-row that is done leaves, and every row has its own source of chance.
+A completion depends on its prompt, the settings, the seed and its own number, and never on its company in a
+batch: a row that is done leaves, and every row has its own source of chance.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import random
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -28,10 +29,11 @@ DEFAULT_LENGTH = 128  # new tokens where nobody said how many
 class Settings:
     """How completions are written; the keys of `configs/generate.yaml`."""
 
-    sampler: Sampler = Sampler()
-    max_new_tokens: Count | None = None  # None: DEFAULT_LENGTH, or less where the model's positions end before
+    sampler: Sampler = field(default_factory=Sampler)
+    max_new_tokens: Count | None = None  # None: DEFAULT_LENGTH, or what the model's positions leave
     n_samples: Count = 1
     stop: tuple[str, ...] = ()  # a text ends before the first of these
+    bos: bool | None = None  # whether texts begin with BOS, as in training; None: where the tokenizer has one
     ignore_eos: bool = False
     seed: Index | None = None  # None: a fresh one
     cache: bool = True  # False: the whole text is read again for every token
@@ -48,17 +50,17 @@ class Completion:
 
     prompt: str
     text: str  # only what is new; prompt + text is the whole
-    ids: list[int]  # only the new ones, the end-of-text id included; after a stop, those whose text is in `text` whole
+    ids: list[int]  # what is new, EOS included; where a stop string cut, those whose text stands before it
     finish_reason: Literal["eos", "stop", "length"]
     seed: int | None  # None: chance had no say
 
 
 def generate(
-    model: nn.Module, tokenizer: Any, prompts: Sequence[str], *, on_text: OnText | None = None, **settings: Any
+    model: nn.Module, tokenizer: Any, prompts: Sequence[str], on_text: OnText | None = None, **settings: Any
 ) -> list[Completion]:
-    """Completions in the order of the prompts, those of one prompt together; the settings are those of `Settings`.
+    """Completions in the order of the prompts, those of one prompt together.
 
-    on_text(number, piece) hears of each completion's text as it comes.
+    settings: the fields of `Settings`. on_text(number, piece) hears of each completion's text as it comes.
     """
     return list(completions(model, tokenizer, prompts, Settings(**settings), on_text))
 
@@ -68,16 +70,19 @@ def completions(
 ) -> Iterator[Completion]:
     """The same, each batch as soon as it is done. Raises ConfigError before anything is written."""
     if tokenizer.vocab_size > model.vocab_size:
-        raise ConfigError(f"the tokenizer has {tokenizer.vocab_size} tokens, the model {model.vocab_size}: not a pair")
+        sizes = f"{tokenizer.vocab_size} tokens, and the model {model.vocab_size}"
+        raise ConfigError(f"the tokenizer has {sizes}: they are no pair")
     seed = fresh_seed() if how.seed is None else how.seed
-    starts = [beginning(tokenizer, prompt, i) for i, prompt in enumerate(prompts)]
-    limit(max(map(len, starts), default=1), how.max_new_tokens, model.context)  # what fits the longest fits all
+    starts = [beginning(tokenizer, prompt, i, how.bos) for i, prompt in enumerate(prompts)]
+    longest = max(map(len, starts), default=1)
+    limit(longest, how.max_new_tokens, model.context)  # what fits the longest fits all
     limits = [limit(len(start), how.max_new_tokens, model.context) for start in starts]
     eos = None if how.ignore_eos else tokenizer.eos_id
 
     def row(number: int) -> Row:
         which, sample = divmod(number, how.n_samples)
-        transcript = Transcript(tokenizer, starts[which], how.stop, on_text and (lambda piece: on_text(number, piece)))
+        hear = on_text and partial(on_text, number)
+        transcript = Transcript(tokenizer, starts[which], how.stop, hear)
         chance = random.Random(f"{seed} {which} {sample}").random
         return Row(which, starts[which], transcript, limits[which], eos, chance)
 
@@ -98,24 +103,27 @@ def fresh_seed() -> int:
     return secrets.randbits(32)
 
 
-def beginning(tokenizer: Any, prompt: str, number: int) -> list[int]:
-    """The ids that are read for a prompt: BOS once, where the tokenizer has one, and the text's."""
-    ids, bos = tokenizer.encode(prompt), tokenizer.bos_id
-    if bos is not None and ids[:1] != [bos] and (getattr(tokenizer, "add_bos", True) or not ids):
-        ids = [bos, *ids]
+def beginning(tokenizer: Any, prompt: str, number: int, bos: bool | None = None) -> list[int]:
+    """The ids that are read for a prompt: BOS once, if there is one and texts begin with it, and the text's.
+
+    A prompt without ids begins with BOS in any case. Raises ConfigError where there is none.
+    """
+    ids, first = tokenizer.encode(prompt), tokenizer.bos_id
+    if first is not None and ids[:1] != [first] and (bos is not False or not ids):
+        ids = [first, *ids]
     if not ids:
         what = "is empty" if not prompt else f"({prompt!r:.40}) gives no token"
-        raise ConfigError(f"prompt {number + 1} {what}, and this tokenizer has no BOS token to start from: give a text")
+        raise ConfigError(f"prompt {number + 1} {what}, and this tokenizer has no BOS token to start from")
     return ids
 
 
 def limit(n_prompt: int, max_new_tokens: int | None, context: int | None) -> int:
-    """How many tokens may follow a prompt. Raises ConfigError where the model's table of positions is too short."""
+    """How many tokens may follow a prompt. Raises ConfigError where the model's positions do not suffice."""
     if context is None:
         return max_new_tokens or DEFAULT_LENGTH
     left = context - n_prompt
     if left < 1:
-        raise ConfigError(f"a prompt of {n_prompt} tokens leaves no room: this model has {context} positions; shorten it")
+        raise ConfigError(f"a prompt of {n_prompt} tokens is too long: this model has {context} positions")
     if max_new_tokens and max_new_tokens > left:
         raise ConfigError(
             f"max_new_tokens={max_new_tokens}: with a prompt of {n_prompt} tokens that is "
@@ -163,7 +171,8 @@ def decode(model: nn.Module, rows: list[Row], sampler: Sampler, vocab_size: int,
         logits = read_prompts(reader, rows, device)[:, :vocab_size]
         seen = seen_in(rows, vocab_size, device) if sampler.penalises else None
         while True:
-            tokens = sampler(logits, chance=chances(rows, device) if sampler.draws else None, seen=seen)  # (B,)
+            chance = chances(rows, device) if sampler.draws else None
+            tokens = sampler(logits, chance=chance, seen=seen)  # (B,)
             going = [i for i, (row, token) in enumerate(zip(rows, tokens.tolist())) if row.push(token)]
             if not going:
                 return
@@ -183,7 +192,7 @@ def read_prompts(reader: Cached | Uncached, rows: list[Row], device: torch.devic
     ids, present = pad_left(list(prompts.values()))
     logits = reader.read(ids.to(device), None if present is None else present.to(device))
     if not bool((logits < torch.inf).all()):
-        raise ConfigError("the model's scores are NaN or infinite: its weights are broken, take an earlier checkpoint")
+        raise ConfigError("the model's scores are NaN or infinite: its weights are broken")
     if len(prompts) < len(rows):
         place = {which: i for i, which in enumerate(prompts)}
         repeats = torch.tensor([place[row.which] for row in rows], device=device)

@@ -1,4 +1,4 @@
-"""How decoding reads a model: the prompts of a batch, then one column of ids after another, with a cache or without."""
+"""How decoding reads: the prompts of a batch, then one column of ids after another, cached or not."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tfcli.values import Fraction, Index, NonNegative, Positive
 
 NEVER = -torch.inf  # the logit of a token that cannot be chosen
 ROUNDING = 1e-6  # what is p on paper has reached p
-HEAD = 1024  # a nucleus is looked for among this many tokens before all are sorted
+HEAD = 256  # a nucleus is looked for among this many tokens before more are sorted
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Temperature:
 
 @dataclass(frozen=True)
 class TopK:
-    """Exactly the k largest, all of them where k is the vocabulary or more (Fan et al. 2018, arXiv 1805.04833)."""
+    """The k largest; all of them where k is the vocabulary or more (Fan et al. 2018, arXiv 1805.04833)."""
 
     k: int
 
@@ -46,7 +46,7 @@ class TopK:
 
 @dataclass(frozen=True)
 class TopP:
-    """The fewest most likely tokens whose probabilities sum to p or more (Holtzman et al. 2019, arXiv 1904.09751).
+    """The fewest likeliest tokens whose probabilities sum to p (Holtzman et al. 2019, arXiv 1904.09751).
 
     The token that crosses p is kept, so at p = 0 one remains; p = 1 keeps all.
     """
@@ -57,9 +57,11 @@ class TopP:
         if self.p >= 1:
             return logits
         probs = logits.softmax(-1, dtype=torch.float64)
-        ordered, ids = probs.topk(min(HEAD, probs.shape[-1]), -1)  # (B, V) -> (B, head)
-        if bool((ordered.sum(-1) < self.p).any()):  # too flat for the head to hold a nucleus
-            ordered, ids = probs.sort(-1, descending=True)
+        size, vocab_size = HEAD, probs.shape[-1]
+        ordered, ids = probs.topk(min(size, vocab_size), -1)  # (B, V) -> (B, size)
+        while size < vocab_size and bool((ordered.sum(-1) < self.p).any()):  # too flat to end so early
+            size *= 16
+            ordered, ids = probs.topk(min(size, vocab_size), -1)
         inside = ordered.cumsum(-1) - ordered < self.p - ROUNDING  # the sum before it has not reached p
         inside[..., 0] = True
         kept = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, ids, inside)
@@ -79,7 +81,7 @@ class MinP:
 
 @dataclass(frozen=True)
 class RepetitionPenalty:
-    """l / p where l > 0, l * p where l < 0, for tokens already there (Keskar et al. 2019, arXiv 1909.05858)."""
+    """l / p where l > 0, l * p where l < 0, of tokens seen before (Keskar et al. 2019, arXiv 1909.05858)."""
 
     p: float
 

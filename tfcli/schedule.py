@@ -37,7 +37,6 @@ class Schedule:
         return max(1, self.warmup)
 
     def __call__(self, step: int) -> float:
-        step = max(step, 1)
         return step / self.peak if step <= self.peak else max(self.floor, self.after(step))
 
     def after(self, step: int) -> float:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from tfcli import checkpoint
 from tfcli.batch import Batch
+from tfcli.build import plain
 from tfcli.console import Progress
 from tfcli.data import Corpus, Example
 from tfcli.errors import RunError
@@ -27,8 +27,13 @@ from tfcli.loss import chunked_cross_entropy, cross_entropy_sum
 from tfcli.optimizer import clip_gradients, load_state_by_name, set_lr, state_by_name
 from tfcli.precision import Precision
 from tfcli.runlog import RunLog
+from tfcli.sampler import Sampler
 from tfcli.tokenizer import Tokenizer
 from tfcli.values import Count, Positive
+
+class Interrupted(Exception):
+    """A signal came while nothing was being changed: what is under way may be given up."""
+
 
 SKIPS = 10  # so many steps in a row that are not finite end a run, even one that skips
 
@@ -82,7 +87,7 @@ class Run:
     schedule: Callable[[int], float]
     precision: Precision
     settings: Settings
-    config: DictConfig
+    config: Any  # resolved; kept in the run folder and in its checkpoints
     folder: Path
     log: RunLog
     device: torch.device = torch.device("cpu")
@@ -93,21 +98,31 @@ class Run:
         self.scaler = self.precision.scaler(self.device)
         self.caught: int | None = None  # the signal that asks the run to stop
         self.wants_save = False
+        self.may_give_up = False  # what is under way changes nothing
         self.unsaved: OSError | None = None
         self.seconds = 0.0  # in steps since the last log
         self.norm = math.nan
 
     def begin(self) -> None:
         """Makes the run folder: from here on there is something to keep."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, self.folder / "config.yaml")
-        self.log.begin(self.at.step, settings=OmegaConf.to_container(self.config))
+        checkpoint.save_config(self.folder, self.config)
+        self.log.begin(self.at.step, settings=plain(self.config))
 
     def train(self) -> None:
         """Trains to the last step. Raises RunError if it cannot go on; ends the process by 128+signal if asked to."""
+        self.progress = Progress(self.settings.steps, step=self.at.step)
+        try:
+            self.loop()
+            self.draw(final=True)
+        finally:
+            self.log.close()
+            self.progress.close()
+        self.finish()
+
+    def loop(self) -> None:
+        """Step by step, with a moment to log, to evaluate, to show a sample, to save, and to stop."""
         run, at = self.settings, self.at
         self.model.train()
-        self.progress = Progress(run.steps, step=at.step)
         with self.catching_signals():
             while at.step < run.steps and not self.caught:
                 began = time.perf_counter()
@@ -116,15 +131,15 @@ class Run:
                 if self.every(run.log_every):
                     self.write_log()
                 if self.every(run.eval_every):
-                    self.evaluate()
+                    self.undisturbed(self.evaluate)
                 if self.every(run.sample_every, last=False):
-                    self.sample()
+                    self.undisturbed(self.sample)
                 if self.every(run.save_every) or self.caught or self.wants_save:
                     self.save()
                 if run.patience is not None and at.since_best >= run.patience:
                     self.say(f"stopping at step {at.step}: no better validation loss in {at.since_best} evaluations")
+                    self.save()
                     break
-        self.finish()
 
     def every(self, n: int | None, last: bool = True) -> bool:
         """Whether a moment that comes every n steps is now; the last step counts as one."""
@@ -151,10 +166,10 @@ class Run:
         nats, self.norm = nats.item(), norm.item()
         if tokens and self.finite(step, nats / tokens):
             self.scaler.step(self.optimizer)
+            at.tokens, at.nats, at.nats_tokens = at.tokens + tokens, at.nats + nats, at.nats_tokens + tokens
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        at.step, at.tokens = step, at.tokens + tokens
-        at.nats, at.nats_tokens = at.nats + nats, at.nats_tokens + tokens
+        at.step = step
         self.progress.advance(step, loss=nats / max(tokens, 1), lr=self.lr, tokens=tokens)
 
     def loss(self, batch: Batch) -> Tensor:
@@ -183,8 +198,8 @@ class Run:
         self.optimizer.zero_grad(set_to_none=True)
         self.save()
         raise RunError(
-            f"{what}; not finite. The weights are those of step {step - 1}, in {self.folder}; try a lower "
-            "optimizer.lr, a longer schedule.warmup, or train.non_finite=skip"
+            f"{what}; not finite. The weights of step {step - 1} are saved in {self.folder}, and a resumed run goes on "
+            "behind that batch; try a lower optimizer.lr, a longer schedule.warmup, or train.non_finite=skip"
         )
 
     # --- moments -----------------------------------------------------------------------------------------------
@@ -221,7 +236,8 @@ class Run:
     def sample(self) -> None:
         """Shows what the model writes now; the run's own random numbers are not touched."""
         run = self.settings
-        (written,) = generate(self.model, self.tokenizer, [run.sample_prompt], max_new_tokens=64, seed=self.at.step)
+        how = {"bos": self.config.data.bos, "sampler": Sampler(temperature=0.8), "seed": self.at.step}
+        (written,) = generate(self.model, self.tokenizer, [run.sample_prompt], **how)
         self.say(f"step {self.at.step}: {run.sample_prompt + written.text!r}")
 
     def draw(self, final: bool = False) -> None:
@@ -242,9 +258,6 @@ class Run:
 
     def finish(self) -> None:
         """What is left to say. Raises RunError if the last checkpoint is not on disk."""
-        self.draw(final=True)
-        self.log.close()
-        self.progress.close()
         if self.unsaved:
             raise RunError(f"step {self.at.step} could not be saved in {self.folder}: {self.unsaved}")
         if self.caught:
@@ -265,6 +278,8 @@ class Run:
             if self.caught:
                 os._exit(128 + number)
             self.caught = number
+            if self.may_give_up:
+                raise Interrupted
 
         def save(number: int, frame: object) -> None:
             self.wants_save = True
@@ -278,6 +293,16 @@ class Run:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def undisturbed(self, look: Callable[[], None]) -> None:
+        """A moment that changes nothing of the training; a signal ends it at once."""
+        self.may_give_up = True
+        try:
+            look()
+        except Interrupted:
+            pass
+        finally:
+            self.may_give_up = False
 
     def state(self) -> dict[str, Any]:
         """What training needs to go on bit for bit, as tensors and plain values."""

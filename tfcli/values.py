@@ -96,9 +96,9 @@ def _fits(kind: Any, value: Any) -> tuple[bool, Any]:
 
 def check(kind: Any, value: Any, key: str) -> Any:
     """The value as that kind. Raises ConfigError, naming the key, for a wrong type or one out of range."""
-    fits, value = _fits(kind, value)
+    fits, converted = _fits(kind, value)
     if fits:
-        return value
+        return converted
     near = suggest(value, get_args(kind)) if get_origin(kind) is Literal and isinstance(value, str) else ""
     shown = f"'{value}'" if isinstance(value, str) else "null" if value is None else value
     raise ConfigError(f"{key}={shown}: must be {_describe(kind)}{near}")

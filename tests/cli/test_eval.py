@@ -214,6 +214,16 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
         assert stopped.value.code == 2 and capsys.readouterr().err.startswith("tf-eval: ")
 
 
+def test_an_interrupted_evaluation_ends_without_a_traceback(run, monkeypatch, capsys):
+    def interrupted(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tfcli.evaluate.score_documents", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        main([str(run)])
+    assert stopped.value.code == 130 and capsys.readouterr().out == ""
+
+
 def test_help_is_there_at_once_and_names_every_key():
     program = "import sys; from tfcli.cli.eval import main; main(['--help']); print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

@@ -20,7 +20,7 @@ from tfcli.cli.prompts import read
 from tfcli.errors import ConfigError
 from tfcli.tokenizer.trained import Char
 
-SMALL = ["size.d_model=16", "size.n_layers=1", "size.n_heads=2", "size.n_kv_heads=2", "size.d_ff=32", "tokenizer=char"]
+SIZE = {"d_model": 16, "n_layers": 1, "n_heads": 2, "n_kv_heads": 2, "d_ff": 32}
 LETTERS = "abcdefgh \n#日本"
 
 
@@ -28,7 +28,8 @@ LETTERS = "abcdefgh \n#日本"
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder whose model was never trained, but has opinions."""
     folder = tmp_path_factory.mktemp("run, a=b") / "#1 (x)"  # a name that no grammar must see
-    config = OmegaConf.create(build.plain(compose("train", SMALL)))
+    words = ["tokenizer=char", *(f"size.{key}={value}" for key, value in SIZE.items())]
+    config = OmegaConf.create(build.plain(compose("train", words)))
     tokenizer = Char().train([LETTERS])
     torch.manual_seed(0)
     model = build.model(config, tokenizer.vocab_size)
@@ -52,32 +53,34 @@ def standard_input(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
-def test_each_completion_is_an_object_in_the_order_of_the_prompts(run: Path, capsys: pytest.CaptureFixture) -> None:
-    words = ("--prompt", "abc", "n_samples=2", "--prompt", "", "batch_size=3", "max_new_tokens=5", "ignore_eos=true")
-    done = objects(capsys, run, *words)
+def test_completions_come_in_the_order_of_the_prompts(run: Path, capsys: pytest.CaptureFixture) -> None:
+    keys = ("n_samples=2", "batch_size=3", "max_new_tokens=5", "ignore_eos=true")
+    done = objects(capsys, run, "--prompt", "abc", *keys, "--prompt", "")
     assert [d["prompt"] for d in done] == ["abc", "abc", "", ""]
-    assert all(list(d) == ["prompt", "text", "ids", "finish_reason"] for d in done)  # and no seed: nothing was drawn
+    assert all(list(d) == ["prompt", "text", "ids", "finish_reason"] for d in done)  # no draws, no seed
     assert all(d["finish_reason"] == "length" and len(d["ids"]) == 5 for d in done)
 
 
-@pytest.mark.parametrize(
-    "text", ["a 'b', \"c\" ${x} d=e #f [g] {h} \\n", "日本", "--prompt", "-a", "~a", "two\nlines", "=", "a=b", "\udcff"]
-)
+FREE = ["a 'b', \"c\" ${x} d=e #f [g] {h} \\n", "日本", "--prompt", "-a", "~a", "two\nlines", "a=b", "\udcff"]
+
+
+@pytest.mark.parametrize("text", FREE)
 def test_a_prompt_is_taken_as_it_stands(run: Path, capsys: pytest.CaptureFixture, text: str) -> None:
     (done,) = objects(capsys, run, "--prompt", text, "max_new_tokens=2")
     assert done["prompt"] == text.replace("\udcff", "\ufffd")
     assert objects(capsys, run, f"--prompt={text}", "max_new_tokens=2") == [done]
 
 
-def test_text_is_the_prompt_and_what_follows_streamed_or_not(run: Path, capsys: pytest.CaptureFixture) -> None:
-    words = [run, "--prompt", "abc", "--prompt", "日", "max_new_tokens=20", "seed=1", "sampler=sample", "n_samples=2"]
+def test_text_is_the_prompt_and_what_follows(run: Path, capsys: pytest.CaptureFixture) -> None:
+    keys = ["max_new_tokens=20", "seed=1", "sampler=sample", "n_samples=2"]
+    words = [run, "--prompt", "abc", "--prompt", "日", *keys]
     done = objects(capsys, *words)
     expected = "\n--------------------\n".join(d["prompt"] + d["text"] for d in done) + "\n"
     assert output(capsys, *words) == output(capsys, *words, "--stream") == expected
     assert objects(capsys, *words, "--stream") == done
 
 
-def test_asking_for_a_temperature_is_enough_to_draw_and_the_seed_is_told(run: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_temperature_is_enough_to_draw(run: Path, capsys: pytest.CaptureFixture) -> None:
     words = [str(run), "--prompt", "abc", "max_new_tokens=20", "sampler.temperature=2", "--json"]
     main(words)
     captured = capsys.readouterr()
@@ -95,14 +98,28 @@ def test_every_sampler_writes(run: Path, capsys: pytest.CaptureFixture, choice: 
     assert greedy == objects(capsys, run, "--prompt", "abc")
 
 
-def test_a_stop_string_is_a_key_or_an_option_and_may_be_a_line_end(run: Path, capsys: pytest.CaptureFixture) -> None:
-    words = [run, "--prompt", "abc", "sampler.temperature=1.5", "seed=4", "max_new_tokens=60", "ignore_eos=true"]
+def test_a_stop_string_is_a_key_or_an_option(run: Path, capsys: pytest.CaptureFixture) -> None:
+    keys = ["sampler.temperature=1.5", "seed=4", "max_new_tokens=60", "ignore_eos=true"]
+    words = [run, "--prompt", "abc", *keys]
     (whole,) = objects(capsys, *words)
     assert "\n" in whole["text"]
     cut = whole["text"][: whole["text"].index("\n")]
     for stop in (['stop=["\\n"]'], ["stop='\\n'"], ["--stop", "\n"], ['stop=["zzz"]', "--stop", "\n"]):
         (done,) = objects(capsys, *words, *stop)
         assert (done["text"], done["finish_reason"]) == (cut, "stop")
+
+
+def test_prompts_begin_with_bos_as_the_texts_in_training_did(
+    run: Path, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    words = ["--prompt", "abc", "max_new_tokens=20"]
+    with_bos, without = (objects(capsys, run, *words, f"bos={bos}") for bos in ("true", "false"))
+    assert with_bos != without
+    assert objects(capsys, run, *words) == with_bos
+    loaded = checkpoint.load(run)
+    loaded.config.data.bos = False
+    checkpoint.save(tmp_path, 1, loaded.model, loaded.tokenizer, loaded.config, {})
+    assert objects(capsys, tmp_path, *words) == without
 
 
 def test_prompts_come_from_files_and_from_standard_input(
@@ -192,7 +209,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize("words, said", [([], "WHERE"), (["no/such/run", "--prompt=a"], "no/such/run")])
-def test_a_model_must_be_named_and_be_there(capsys: pytest.CaptureFixture, words: list[str], said: str) -> None:
+def test_a_model_must_be_named_and_there(capsys: pytest.CaptureFixture, words: list[str], said: str) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2 and said in capsys.readouterr().err
@@ -224,9 +241,10 @@ def test_a_relative_path_starts_where_the_command_was_started(
 
 
 def test_help_needs_no_torch_and_names_every_key_and_sampler() -> None:
-    program = "import sys; from tfcli.cli.generate import main; main(['--help']); assert 'torch' not in sys.modules"
+    program = "import sys, tfcli.cli.generate as g; g.main(['-h']); assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert all(word in done.stdout for word in ("--prompt-file", "max_new_tokens", "top_p", "sampler.temperature"))
+    words = ("--prompt-file", "max_new_tokens", "top_p", "sampler.temperature")
+    assert all(word in done.stdout for word in words)
 
 
 def test_a_reader_that_goes_away_ends_the_command_quietly(run: Path) -> None:

@@ -9,10 +9,10 @@ from tfcli.errors import ConfigError, suggest
 def parse(words: list[str], options: Mapping[str, type]) -> tuple[list[str], dict[str, Any]]:
     """Words that are no options, and the options' values.
 
-    An option of type bool stands alone, one of type str takes the next word whatever it is (or `--option=text`), one
-    of type list may come several times. Raises ConfigError for an unknown option or a missing value.
+    An option of type bool stands alone, one of type str takes the next word whatever it is, or what follows
+    `=`, and one of type list may come several times. Raises ConfigError for an unknown option or no value.
     """
-    values: dict[str, Any] = {name: kind() if kind is not str else None for name, kind in options.items()}
+    values: dict[str, Any] = {name: None if kind is str else kind() for name, kind in options.items()}
     rest: list[str] = []
     following = iter(words)
     for word in following:
@@ -20,7 +20,8 @@ def parse(words: list[str], options: Mapping[str, type]) -> tuple[list[str], dic
         if not word.startswith("-") or word == "-":
             rest.append(word)
         elif name not in options:
-            raise ConfigError(f"{name}: no such option; there are {', '.join(options)}" + suggest(name, options))
+            near = suggest(name, options) or f"; there are {', '.join(options)}"
+            raise ConfigError(f"{name}: no such option{near}")
         elif options[name] is bool:
             if equals:
                 raise ConfigError(f"{word}: {name} stands alone and takes no value")

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfcli import choices
-from tfcli.errors import ConfigError, suggest
+from tfcli.errors import ConfigError, RunError, suggest
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
 def run(command: str, main: Callable[[list[str]], None], arguments: Sequence[str] | None = None) -> None:
-    """Runs a command on its arguments (None: the process's); a ConfigError is one line and exit code 2."""
+    """Runs a command on its arguments (None: the process's), and ends the process where it cannot be done.
+
+    A user's mistake is one line and exit code 2, a job that failed one line and 1, Ctrl-C 130, a closed pipe 141.
+    """
     try:
         main(list(sys.argv[1:] if arguments is None else arguments))
-    except ConfigError as error:
+    except (ConfigError, RunError) as error:
         print(f"{command}: {' '.join(str(error).split())}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise SystemExit(2 if isinstance(error, ConfigError) else 1) from None
+    except KeyboardInterrupt:
+        print(f"{command}: interrupted", file=sys.stderr)
+        raise SystemExit(128 + signal.SIGINT) from None
+    except BrokenPipeError:  # nobody reads on, as in `tf-generate ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None
 
 
 def compose(name: str, overrides: Sequence[str], folders: Sequence[Path] = ()) -> DictConfig:
@@ -82,13 +93,15 @@ def explain(name: str, error: Exception, overrides: Sequence[str], folders: Sequ
     key = unknown[1].replace("/", ".")
     groups = choices.groups(*folders)
     safe = [o for o in overrides if o.partition("=")[0] in groups]
-    parent, _, last = key.rpartition(".")
-    node = compose(name, safe, folders)
-    for part in parent.split(".") if parent else ():
-        node = node.get(part) if hasattr(node, "get") else None
-    names = [*node, *(() if parent else groups)] if hasattr(node, "keys") else []
-    offers = f"; {parent} has {', '.join(map(str, names))}" if parent and names else ""
-    return f"{key}: no such key{suggest(last, names) or offers}"
+    node, names = compose(name, safe, folders), groups
+    for part in key.split("."):
+        if not hasattr(node, "keys"):
+            break
+        names = [*map(str, node), *names]
+        if part not in node:
+            return f"{key}: no such key{suggest(part, names) or '; there are ' + ', '.join(names)}"
+        node, names = node[part], []
+    return f"{key}: no such key"
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path], list[str]]:
@@ -109,12 +122,19 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path], list[s
     return overrides, folders, flags
 
 
-def hand_to_hydra(name: str, arguments: Sequence[str], task: Callable[[DictConfig], None]) -> None:
-    """Hydra's own flags (--cfg, --resolve, --multirun, --info ...) are Hydra's to carry out."""
+def hand_to_hydra(name: str, arguments: Sequence[str], task: Callable[[list[str]], None]) -> None:
+    """Hydra's own flags (--cfg, --resolve, --multirun, --info ...) are Hydra's to carry out.
+
+    `task` is handed the overrides of each job of a sweep.
+    """
     import hydra
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.hydra_config import HydraConfig
 
     def guarded(config: DictConfig) -> None:
-        run(f"tf-{name}", lambda _: task(config), ())
+        job = list(HydraConfig.get().overrides.task)
+        GlobalHydra.instance().clear()  # the job composes its configuration itself
+        run(f"tf-{name}", task, job)
 
     sys.argv[1:] = arguments
     hydra.main(version_base=None, config_path=str(choices.config_dir()), config_name=name)(guarded)()

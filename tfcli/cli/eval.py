@@ -10,7 +10,9 @@ WHERE is a run folder, a checkpoint folder or a Hugging Face model folder.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +31,14 @@ OPTIONS = {"--text-file": str, "--json": bool, "--config-dir": list, "--help": b
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    run("tf-eval", evaluate, arguments)
+    """The command's entry."""
+    try:
+        run("tf-eval", evaluate, arguments)
+    except BrokenPipeError:  # nobody reads on, as in `tf-eval ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None
+    except KeyboardInterrupt:
+        raise SystemExit(128 + signal.SIGINT) from None
 
 
 def evaluate(arguments: list[str]) -> None:

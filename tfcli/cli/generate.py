@@ -1,14 +1,14 @@
-"""tf-generate WHERE [--prompt TEXT]... [--prompt-file FILE] [--stop TEXT]... [--json] [--stream] [key=value ...]
+"""tf-generate WHERE [--prompt TEXT]... [--prompt-file FILE] [--json] [--stream] [key=value ...]
 
-Goes on from prompts with the model in WHERE: a run folder, a checkpoint folder or a Hugging Face model folder.
+Goes on from prompts. WHERE is a run folder, a checkpoint folder or a Hugging Face model folder.
 
   tf-generate runs/run/... --prompt "def " max_new_tokens=60
   tf-generate runs/run/... --prompt "def " sampler.temperature=0.8 sampler.top_p=0.9 n_samples=3 seed=1
   tf-generate runs/run/... --prompt-file prompts.txt --json --stop "###" > completions.jsonl
 
   --prompt TEXT        a text to go on from, as it stands; may come several times
-  --prompt-file FILE   a prompt a line (an empty line is an empty prompt), or JSON lines: "text" or {"prompt": "text"};
-                       '-', or nothing where no --prompt is given, reads standard input
+  --prompt-file FILE   a prompt a line (an empty line is an empty prompt), or JSON lines: "text" or
+                       {"prompt": "text"}; '-', or no prompt option at all, reads standard input
   --stop TEXT          write no further than up to this text, which may hold line ends; may come several times
   --json               one object a line: prompt, text, ids, finish_reason (eos, stop, length), and seed
                        where tokens are drawn
@@ -18,8 +18,6 @@ Goes on from prompts with the model in WHERE: a run folder, a checkpoint folder 
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -46,13 +44,7 @@ OPTIONS = {"--prompt": list, "--prompt-file": str, "--stop": list, "--json": boo
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command's entry."""
-    try:
-        run("tf-generate", generate, arguments)
-    except BrokenPipeError:  # nobody reads on, as in `tf-generate ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(128 + signal.SIGPIPE) from None
-    except KeyboardInterrupt:
-        raise SystemExit(128 + signal.SIGINT) from None
+    run("tf-generate", generate, arguments)
 
 
 def generate(arguments: list[str]) -> None:
@@ -61,20 +53,26 @@ def generate(arguments: list[str]) -> None:
     if options["--help"] or options["-h"]:
         return print(help_text())
     if not words:
-        raise ConfigError("WHERE is missing: tf-generate WHERE [--prompt TEXT] [key=value ...]; see tf-generate --help")
-    overrides, folders, _ = split_flags([*words[1:], *(f"--config-dir={folder}" for folder in options["--config-dir"])])
+        raise ConfigError("WHERE is missing: tf-generate WHERE --prompt TEXT; see tf-generate --help")
+    folders = [f"--config-dir={folder}" for folder in options["--config-dir"]]
+    overrides, folders, _ = split_flags([*words[1:], *folders])
     config = compose("generate", overrides, folders)
     prompts = gather(options["--prompt"], options["--prompt-file"])
     how = settings(config, options)
 
+    from omegaconf import OmegaConf
+
     from tfcli.generate import completions
 
     loaded = load(words[0], config.device, folders)
+    if how.bos is None:
+        how = replace(how, bos=OmegaConf.select(loaded.config, "data.bos"))
     if how.sampler.draws and config.seed is None:
         print(f"seed={how.seed}", file=sys.stderr)
     show_anything()
     show = AsJson() if options["--json"] else AsText(prompts, how.n_samples)
-    written = completions(loaded.model, loaded.tokenizer, prompts, how, show.piece if options["--stream"] else None)
+    on_text = show.piece if options["--stream"] else None
+    written = completions(loaded.model, loaded.tokenizer, prompts, how, on_text)
     for number, completion in enumerate(with_bar(written, len(prompts) * how.n_samples)):
         show.done(number, completion)
 
@@ -98,7 +96,7 @@ def load(where: str, device: str, folders: Sequence[Path]) -> Loaded:
     import torch
 
     from tfcli import checkpoint
-    from tfcli.assemble import pick_device
+    from tfcli.device import pick_device
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -109,7 +107,7 @@ def load(where: str, device: str, folders: Sequence[Path]) -> Loaded:
 
 
 def line_ends(stop: Any) -> list[Any]:
-    r"""The value of `stop`, a text or a list of them, with \n and \t as on the command line they cannot be written."""
+    r"""The texts of `stop`, where \n and \t stand for a line end and a tab: Hydra's grammar has none."""
     texts = stop if isinstance(stop, list) else [stop]
     return [t.replace("\\n", "\n").replace("\\t", "\t") if isinstance(t, str) else t for t in texts]
 

@@ -9,7 +9,7 @@ from tfcli.errors import ConfigError
 
 
 def gather(texts: list[str], file: str | None) -> list[str]:
-    """The prompts given as text, then those of a file; without either, those on standard input if it is no terminal.
+    """The prompts given as text, then those of a file; without either, those that standard input is fed.
 
     Raises ConfigError where there is none.
     """
@@ -18,7 +18,7 @@ def gather(texts: list[str], file: str | None) -> list[str]:
     prompts = texts + (read(file) if file else [])
     if not prompts:
         where = {None: "", "-": "standard input is empty: "}.get(file, f"{file} is empty: ")
-        raise ConfigError(f"{where}no prompt; give --prompt TEXT, --prompt-file FILE, or text on standard input")
+        raise ConfigError(f"{where}no prompt; give --prompt TEXT or --prompt-file FILE, or pipe text in")
     return [valid(prompt) for prompt in prompts]
 
 
@@ -43,12 +43,13 @@ def read(file: str) -> list[str]:
 
 
 def holds_json(lines: list[str], file: str) -> bool:
-    """Whether these are JSON lines: by the file's name, by a first line {"prompt": ...}, or all of them strings."""
+    """Whether these are JSON lines: by the file's name, a first line {"prompt": ...}, or strings only."""
     if file.endswith((".jsonl", ".ndjson", ".json")):
         return True
     values = [parsed(line) for line in lines if line.strip()]
-    first = values[0] if values else None
-    return isinstance(first, dict) and "prompt" in first or bool(values) and all(isinstance(v, str) for v in values)
+    if not values:
+        return False
+    return "prompt" in values[0] if isinstance(values[0], dict) else all(isinstance(v, str) for v in values)
 
 
 def parsed(line: str) -> Any:

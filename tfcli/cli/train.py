@@ -5,12 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfcli.cli import door
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -25,13 +21,14 @@ def command(arguments: list[str]) -> None:
 
         print(train_help())
     elif flags:
-        door.hand_to_hydra("train", arguments, lambda config: train(config, overrides, folders))
+        door.hand_to_hydra("train", arguments, lambda job: train(job, folders))
     else:
-        train(door.compose("train", overrides, folders), overrides, folders)
+        train(overrides, folders)
 
 
-def train(config: DictConfig, overrides: list[str], folders: Sequence[Path]) -> None:
-    """Plans, assembles, shows and trains."""
+def train(overrides: list[str], folders: Sequence[Path]) -> None:
+    """Composes, plans, assembles, shows and trains."""
+    config = door.compose("train", overrides, folders)
     from tfcli import assemble
     from tfcli.console import table
 

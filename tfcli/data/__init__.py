@@ -112,6 +112,10 @@ class Source:
         """Two sources have the same one only if they hold the same documents."""
         raise NotImplementedError
 
+    def n_bytes(self) -> int | None:
+        """About how much text there is; None: not known."""
+        return None
+
     def notices(self) -> list[str]:
         """What to tell the user after `documents` was read: what was left out, and why."""
         return []

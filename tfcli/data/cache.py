@@ -1,30 +1,54 @@
 """Tokenised once, then read from a file: the cache of a source's tokens."""
 
 import hashlib
+import inspect
 import io
 import os
+import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import tokenizers
 
+import tfcli
 from tfcli.data import Document, Source
-from tfcli.data.parts import PARTS, Parts, progress
+from tfcli.data.parts import PARTS, Parts, progress, training_texts
 from tfcli.data.tokens import MAGIC, Encoder, Tokens, Writer, load, parse
+from tfcli.errors import ConfigError
 from tfcli.tokenizer import Tokenizer
 
+VERSIONS = (tfcli.__version__, tokenizers.__version__, MAGIC)
 BATCH = 1 << 21  # characters that are encoded together, so that all cores have work
 
 
 def identity(source: Source, tokenizer: Tokenizer) -> str:
     """What changes with the content of a source, the tokenizer, the settings or the format of the cache."""
     settings = (source.bos, source.eos, source.score_prompt, source.max_documents, source.validation_fraction)
-    said = (MAGIC, tokenizers.__version__, source.fingerprint(), tokenizer.hash, *settings)
+    said = (*VERSIONS, source.fingerprint(), tokenizer.hash, *settings)
     return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+
+
+def trained(recipe: Any, source: Source, folder: Path) -> Tokenizer:
+    """The recipe's tokenizer, trained once on the training part of the source, then read from the folder."""
+    code = inspect.getsource(sys.modules[type(recipe).__module__])  # a recipe may be the user's own
+    settings = (source.tokenizer_characters, source.max_documents, source.validation_fraction)
+    said = (*VERSIONS, code, type(recipe).__qualname__, vars(recipe), source.fingerprint(), *settings)
+    path = folder / hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+    with suppress(ConfigError):  # there is none yet, or a damaged one
+        return Tokenizer.load(path)
+    tokenizer = recipe.train(training_texts(source))
+    with suppress(OSError):  # who cannot write there trains again next time
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".", suffix=".tmp") as made:
+            tokenizer.save(Path(made, "whole"))
+            shutil.rmtree(path, ignore_errors=True)
+            os.replace(Path(made, "whole"), path)
+    return tokenizer
 
 
 def tokenise(source: Source, tokenizer: Tokenizer, folder: Path) -> tuple[list[Tokens], list[str]]:
@@ -52,7 +76,7 @@ def _build(source: Source, encoder: Encoder, folder: Path | None, names: list[st
         files += [_create(folder) for _ in names]
         writers = [Writer(file, encoder) for file in files]
         parts = Parts(source)
-        with progress("tokenise", "B") as bar:
+        with progress("tokenise", source.n_bytes()) as bar:
             for batch in _batches((part, piece) for part, d in parts for piece in encoder.pieces(d)):
                 for part, writer in enumerate(writers):
                     writer.add([document for where, document in batch if where == part])

@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tfcli.data import Blocks, Corpus, Document, Source
-from tfcli.data.cache import identity, tokenise
+from tfcli.data import Blocks, Corpus, Source
+from tfcli.data.cache import tokenise, trained
 from tfcli.data.feed import Shuffled
 from tfcli.data.packing import pack
-from tfcli.data.parts import PARTS, Parts, held_for_streaming, training_texts
+from tfcli.data.parts import PARTS, held_for_streaming, training_texts
 from tfcli.data.streaming import Streamed
 from tfcli.data.tokens import Encoder, Tokens
 from tfcli.errors import ConfigError
 from tfcli.tokenizer import Tokenizer
-
-__all__ = ["default_cache", "parted", "prepare", "training_texts"]
 
 
 def prepare(
@@ -34,31 +32,40 @@ def prepare(
     """Encodes and packs both parts of a source.
 
     facts: for each part its documents, tokens, bytes, blank, unknown (see `tokens.Totals`), rows and labels.
-    cache_dir: None is the source's own, or tfcli in the user's cache folder. batch_size, over all ranks, only serves
-    a notice. Raises ConfigError if there is too little to learn from or to evaluate on.
+    cache_dir: None is the source's own, or tfcli in the user's cache folder. batch_size, over all ranks, only
+    serves a notice. Raises ConfigError if there is too little to learn from or to evaluate on.
     """
     if source.streaming:
         return _streamed(source, tokenizer, seq_len, seed, rank, world)
-    folder = Path(cache_dir or source.cache_dir or default_cache()).expanduser() / "tokens"
-    tokens, notices = tokenise(source, tokenizer, folder)
+    tokens, notices = tokenise(source, tokenizer, cache_folder(source, cache_dir) / "tokens")
     blocks = [pack(part, source.packing, seq_len) for part in tokens]
     _check_train(source, tokens[0], blocks[0], seq_len)
     _check_validation(source, tokens[1], blocks[1])
     _check_ids(source, tokens, tokenizer)
-    key = f"{identity(source, tokenizer)} {source.packing} {seq_len}"
+    key = f"{tokens[0].check:08x} {source.packing} {seq_len}"
     train = Shuffled(blocks[0], seed=seed, key=key, rank=rank, world=world)
     notices += [*tokens[0].notices, *_left_out(tokens), *_odd_rows(blocks[0], batch_size)]
+    if source.eos and tokenizer.eos_id is None and len(tokens[0].starts) > 2:
+        notices.append("tokenizer: has no token that ends a document, so none is put there")
     return Corpus(train, blocks[1], _facts(tokens, blocks), notices)
 
 
-def parted(source: Source) -> Iterator[tuple[int, Document]]:
-    """Every document that is not blank with its part, 0 (train) or 1 (validation)."""
-    return iter(Parts(source))
+def get_tokenizer(recipe: Any, source: Source, cache_dir: Path | str | None = None) -> Tokenizer:
+    """The tokenizer of a recipe of the group `tokenizer`, which learns from the training part where it must.
+
+    What was trained once is read from the cache, unless the source is streamed.
+    """
+    if not recipe.needs_text:
+        return recipe.train(())
+    if source.streaming:
+        return recipe.train(training_texts(source))
+    return trained(recipe, source, cache_folder(source, cache_dir) / "tokenizers")
 
 
-def default_cache() -> Path:
-    """tfcli in the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "tfcli"
+def cache_folder(source: Source, cache_dir: Path | str | None = None) -> Path:
+    """Where what was made of a source is kept: as said, as the source says, or in the user's cache folder."""
+    users = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(cache_dir or source.cache_dir or Path(users, "tfcli")).expanduser()
 
 
 def _streamed(source: Source, tokenizer: Tokenizer, seq_len: int, seed: int, rank: int, world: int) -> Corpus:
@@ -67,7 +74,7 @@ def _streamed(source: Source, tokenizer: Tokenizer, seq_len: int, seed: int, ran
     tokens = encoder.gather(held)
     blocks = pack(tokens, source.packing, seq_len)
     _check_validation(source, tokens, blocks)
-    train = Streamed(source, encoder, seq_len=seq_len, skip=skip, seed=seed, rank=rank, world=world)
+    train = Streamed(source, encoder, seq_len=seq_len, seed=seed, skip=skip, rank=rank, world=world)
     train.peek()  # what is wrong with the data is said now, not in the first step
     return Corpus(train, blocks, _facts([None, tokens], [None, blocks]), list(_left_out([tokens])))
 
@@ -83,9 +90,8 @@ def _facts(tokens: list[Tokens | None], blocks: list[Blocks | None]) -> dict[str
 
 
 def _left_out(tokens: list[Tokens]) -> Iterator[str]:
-    blank, unknown, total = (
-        sum(getattr(t.totals, n) for t in tokens) for n in ("blank", "unknown", "tokens")
-    )
+    names = ("blank", "unknown", "tokens")
+    blank, unknown, total = (sum(getattr(part.totals, name) for part in tokens) for name in names)
     if blank:
         yield f"data: {blank} blank documents were left out"
     if unknown:
@@ -97,7 +103,7 @@ def _odd_rows(blocks: Blocks, batch_size: int) -> Iterator[str]:
     if vain:
         yield f"data: {vain} of {len(blocks)} rows hold nothing to predict; a longer train.seq_len may help"
     if len(blocks) < batch_size:
-        yield f"data: {len(blocks)} rows to train on, fewer than the batch of {batch_size}; some come twice in it"
+        yield f"data: {len(blocks)} rows to train on, fewer than a batch of {batch_size}; it holds some twice"
 
 
 def _check_train(source: Source, tokens: Tokens, blocks: Blocks, seq_len: int) -> None:

@@ -43,7 +43,7 @@ class Shuffled:
         """Goes on where another feed of the same examples stood, in its order; refuses other examples."""
         if (state["examples"], state["key"]) != (len(self.blocks), self.key):
             raise ConfigError(
-                f"data: the run learned from {state['examples']} rows, these are {len(self.blocks)} others; go on "
-                "with the same data, packing, tokenizer and train.seq_len, or start anew with init_from"
+                f"data: the run learned from {state['examples']} rows, these are {len(self.blocks)} others; "
+                "keep data, packing, tokenizer and train.seq_len, or start anew with init_from"
             )
         self.drawn, self.seed = int(state["drawn"]), int(state["seed"])

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ class Hub(Source):
         return hashlib.sha256(repr((said, self.text_column)).encode()).hexdigest()
 
     def _documents(self, rows: Any, skip: int) -> Iterator[Document]:
-        for index, row in enumerate(self._guarded(rows.skip(skip) if skip else rows), skip):
+        rows = rows.skip(skip) if self.streaming and skip else islice(rows, skip, None)
+        for index, row in enumerate(self._guarded(rows), skip):
             yield Document(normal(cell(row, self.text_column, f"{self.where} row {index}")))
 
     def _rows(self, split: str) -> Any:

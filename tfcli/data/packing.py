@@ -4,7 +4,7 @@ A row of T inputs is T + 1 tokens, each the label of the one before it. Whatever
 document but its first is a label exactly once, and of a stream every token but the very first.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,7 +80,7 @@ def pack(tokens: Tokens, packing: Packing, seq_len: int) -> Blocks:
     starts, lengths = pieces(tokens.starts, seq_len)
     if packing == "none":
         return Packed(tokens, starts, lengths, np.arange(len(starts) + 1), shared=False)
-    rows = list(best_fit(lengths - 1, seq_len))
+    rows = best_fit(lengths - 1, seq_len)
     order = np.array([piece for row in rows for piece in row], dtype=np.int64)
     ends = np.cumsum([0, *map(len, rows)])
     return Packed(tokens, starts[order], lengths[order], ends, shared=True)
@@ -94,14 +94,13 @@ def pieces(starts: np.ndarray, seq_len: int) -> tuple[np.ndarray, np.ndarray]:
     """
     inputs = np.diff(starts) - 1  # (documents,) inputs that have a label
     counts = np.maximum(0, -(-inputs // seq_len))
-    number = np.arange(counts.sum()) - np.repeat(
-        np.cumsum(counts) - counts, counts
-    )  # 0, 1, ... in its document
+    before = np.cumsum(counts) - counts  # (documents,) pieces of earlier documents
+    number = np.arange(counts.sum()) - np.repeat(before, counts)  # (pieces,) 0, 1, ... in its document
     lengths = np.minimum(seq_len, np.repeat(inputs, counts) - number * seq_len) + 1
     return np.repeat(starts[:-1], counts) + number * seq_len, lengths
 
 
-def best_fit(sizes: np.ndarray, room: int) -> Iterator[list[int]]:
+def best_fit(sizes: np.ndarray, room: int) -> list[list[int]]:
     """Indices of `sizes` in groups of at most `room`  (best fit decreasing, Johnson 1974).
 
     The largest come first, and each goes into the fullest group that has room for it.
@@ -123,4 +122,4 @@ def best_fit(sizes: np.ndarray, room: int) -> Iterator[list[int]]:
         group.append(index)
         with_room[left - size].append(group)
         open_rooms |= 1 << (left - size)
-    yield from groups
+    return groups

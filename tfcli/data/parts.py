@@ -49,7 +49,7 @@ def split(documents: Iterator[Document], fraction: float) -> Iterator[tuple[int,
     if len(first) == 1:
         text = first[0].text
         cut = max(1, int(len(text) * (1 - fraction)))
-        yield 0, Document(text[:cut])
+        yield 0, first[0]._replace(text=text[:cut])
         if text[cut:]:
             yield 1, Document(text[cut:])
     elif len(first) < math.ceil(1 / fraction):
@@ -74,7 +74,7 @@ def held_for_streaming(source: Source) -> tuple[list[Document], int]:
 def training_texts(source: Source) -> Iterator[str]:
     """The text of the training part, up to the `tokenizer_characters` that a tokenizer learns from."""
     left = source.tokenizer_characters
-    with progress("tokenizer", "char") as bar:
+    with progress("train tokenizer", source.n_bytes()) as bar:
         for document in _training(source):
             text = (document.prompt + document.text)[:left]
             left -= len(text)
@@ -93,6 +93,6 @@ def _training(source: Source) -> Iterator[Document]:
     return islice((d for d in documents if not is_blank(d)), source.max_documents)
 
 
-def progress(what: str, unit: str) -> tqdm:
+def progress(what: str, n_bytes: int | None) -> tqdm:
     """A bar on standard error, if that is a terminal, for what takes longer than a second."""
-    return tqdm(desc=what, unit=unit, unit_scale=True, delay=1, leave=False, disable=None)
+    return tqdm(desc=what, total=n_bytes, unit="B", unit_scale=True, delay=1, leave=False, disable=None)

@@ -50,6 +50,9 @@ class Stdlib(Source):
     def fingerprint(self) -> str:
         return hash_files(self.files)
 
+    def n_bytes(self) -> int:
+        return sum(file.stat().st_size for file in self.files)
+
     def notices(self) -> list[str]:
         return [f"data=stdlib: {self.skipped} files are not UTF-8 and were left out"] if self.skipped else []
 

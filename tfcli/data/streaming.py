@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
 from tfcli.data import Document, Example, Source
 from tfcli.data.packing import pack
@@ -39,6 +38,7 @@ class Streamed:
     ) -> None:
         self.source, self.encoder, self.seq_len, self.skip = source, encoder, seq_len, skip
         self.seed, self.rank, self.world = seed, rank, world
+        self.key = f"{encoder.tokenizer.hash} {source.packing} {seq_len}"
         self.drawn = self.passes = 0
         self._page: tuple[int, np.ndarray] = (-1, np.empty(0))
         self._begin()
@@ -129,10 +129,16 @@ class Streamed:
 
     def state_dict(self) -> dict[str, Any]:
         state = {name: getattr(self, name) for name in COUNTERS}
-        return state | {"rows": _flat(self.buffer), "rest": _flat([] if self.rest is None else [self.rest])}
+        return state | {
+            "key": self.key,
+            "rows": _flat(self.buffer),
+            "rest": _flat([self.rest] if self.rest else []),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where another feed of the same source stood."""
+        if state["key"] != self.key:
+            raise ConfigError("data: the run had another tokenizer, data.packing or train.seq_len; keep them")
         for name in COUNTERS:
             setattr(self, name, state[name])
         self._page = (-1, np.empty(0))
@@ -146,8 +152,10 @@ def _cut(example: Example, begin: int, end: int | None) -> Example:
     return Example(example.tokens[begin:end], score=score)
 
 
-def _flat(examples: list[Example]) -> dict[str, torch.Tensor]:
+def _flat(examples: list[Example]) -> dict[str, Any]:
     """Examples as one tensor a field, as a checkpoint can hold them."""
+    import torch
+
     state = {"lengths": torch.tensor([len(e.tokens) for e in examples], dtype=torch.long)}
     for name in Example._fields if examples else ():
         if getattr(examples[0], name) is not None:
@@ -155,7 +163,7 @@ def _flat(examples: list[Example]) -> dict[str, torch.Tensor]:
     return state
 
 
-def _unflat(state: dict[str, torch.Tensor]) -> list[Example]:
+def _unflat(state: dict[str, Any]) -> list[Example]:
     ends = np.cumsum(state["lengths"].numpy())
     if not len(ends):
         return []

@@ -63,6 +63,11 @@ class Text(Source):
     def fingerprint(self) -> str:
         return hash_files([*self.files, None, *self.validation_files], self.text_column, self.sample_by)
 
+    def n_bytes(self) -> int | None:
+        files = [*self.files, *self.validation_files]
+        plain = all(suffixes(file)[1] == "" for file in files)
+        return sum(file.stat().st_size for file in files) if plain else None
+
 
 def find(path: str, key: str) -> list[Path]:
     """The files that a path means, sorted; ConfigError, naming the key, if there are none."""
@@ -75,6 +80,8 @@ def find(path: str, key: str) -> list[Path]:
         if not files:
             raise ConfigError(f"{key}={path}: no {', '.join(SUFFIXES)} file in this folder")
         return files
+    if where.exists():
+        raise ConfigError(f"{key}={path}: is neither a file nor a folder")
     files = sorted(f for f in map(Path, glob.glob(str(where), recursive=True)) if f.is_file())
     if not files:
         raise ConfigError(f"{key}={path}: no such file or folder")

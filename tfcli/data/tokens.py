@@ -44,6 +44,7 @@ class Tokens:
     score: np.ndarray | None  # (N,) bool, may it be a label; None: all
     totals: Totals
     notices: list[str]
+    check: int  # of all the above
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def parse(data: bytes | mmap.mmap) -> Tokens:
     ids = np.frombuffer(data, dtype, totals.tokens)
     starts = np.frombuffer(data, np.int64, totals.documents + 1, at)
     score = np.frombuffer(data, np.bool_, totals.tokens, at + starts.nbytes) if scored else None
-    return Tokens(ids, starts, score, totals, notices)
+    return Tokens(ids, starts, score, totals, notices, check)
 
 
 def load(path: Path) -> Tokens | None:

@@ -51,6 +51,11 @@ class Stack(nn.Module):
         """How many positions there are; None: it goes on."""
         return min((p.context for p in self.positions if p.context is not None), default=None)
 
+    @property
+    def stable_until(self) -> int | None:
+        """In texts longer than this, what was computed for a shorter one no longer holds; None: it always does."""
+        return min((p.stable_until for p in self.positions if p.stable_until is not None), default=None)
+
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Token vectors with what position adds to the input."""
         for scheme in self.positions:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tfcli.batch import PAD
-from tfcli.errors import ConfigError
+from tfcli.values import Count
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,7 @@ class Causal(Rule):
 class Window(Rule):
     """|q - k| < size: the query itself and its size-1 neighbours on each side (Beltagy et al. 2020, Longformer)."""
 
-    size: int
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ConfigError(f"window={self.size}: must be at least 1; a window counts the token itself")
+    size: Count
 
     @property
     def reach(self) -> int:
@@ -56,11 +52,7 @@ class Window(Rule):
 class Strided(Rule):
     """|q - k| < stride, or stride divides q - k (Child et al. 2019, Sparse Transformer; both its patterns in one)."""
 
-    stride: int
-
-    def __post_init__(self) -> None:
-        if self.stride < 1:
-            raise ConfigError(f"stride={self.stride}: must be at least 1")
+    stride: Count
 
     def covers(self, n: int) -> bool:
         return n <= self.stride + 1

@@ -14,8 +14,8 @@ from tfcli.errors import ConfigError
 ROLES = ("pad", "bos", "eos", "unk", "cls", "sep", "mask")
 NAMES = {  # what files that do not say it call their special tokens, the likeliest first
     "pad": ("<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>"),
-    "bos": ("<bos>", "<s>", "<|begin_of_text|>", "<|startoftext|>", "<|im_start|>", "<|endoftext|>"),
-    "eos": ("<eos>", "</s>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>"),
+    "bos": ("<bos>", "<s>", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>"),
+    "eos": ("<eos>", "</s>", "<|end_of_text|>", "<|endoftext|>"),
     "unk": ("<unk>", "[UNK]"),
     "cls": ("[CLS]", "<cls>"),
     "sep": ("[SEP]", "<sep>"),

@@ -72,10 +72,10 @@ def gpt2(vocabulary: Path, merges: Path) -> Backend:
         raise ConfigError(f"{vocabulary}: not JSON ({error})") from None
     lines = (line for line in _text(merges).split("\n") if line and not line.startswith("#version"))
     pairs = [tuple(line.split(" ")) for line in lines]
-    try:
-        backend = Backend(models.BPE(vocab=ids, merges=pairs))
-    except Exception as error:  # the backend raises plain Exception
-        raise ConfigError(f"{merges}: does not fit {vocabulary} ({error})") from None
+    for pair in pairs:  # the backend would not survive one
+        if len(pair) != 2 or not {*pair, "".join(pair)} <= ids.keys():
+            raise ConfigError(f"{merges}: '{' '.join(pair)}' is no merge of tokens in {vocabulary}")
+    backend = Backend(models.BPE(vocab=ids, merges=pairs))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     return backend

@@ -10,7 +10,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
 from tfcli.errors import ConfigError
-from tfcli.tokenizer import Tokenizer, pieces
+from tfcli.tokenizer import Tokenizer, pieces, valid
 from tfcli.values import Count
 
 PAD, BOS, EOS, UNK = "<pad>", "<bos>", "<eos>", "<unk>"
@@ -114,7 +114,8 @@ class Unigram(Subword):
         backend.decoder = decoders.ByteLevel()
         self.fit(backend, trainers.UnigramTrainer, texts, unk_token=UNK)
         learned = json.loads(backend.to_str())["model"]["vocab"][len(self.special) :]
-        vocabulary = [(token, 0.0) for token in self.special] + _settled(learned)
+        room = self.vocab_size - len(self.special)
+        vocabulary = [(token, 0.0) for token in self.special] + _settled(learned, room)
         backend.model = models.Unigram(vocab=vocabulary, unk_id=self.special.index(UNK), byte_fallback=False)
         return backend
 
@@ -144,15 +145,19 @@ class WordPiece(Subword):
         return backend
 
 
-def _settled(learned: list[tuple[str, float]]) -> list[tuple[str, float]]:
-    """The same scores whenever the same text is learned, and such as a file can hold.
+def _settled(learned: list[tuple[str, float]], room: int) -> list[tuple[str, float]]:
+    """The bytes and the best pieces: the same whenever the same text is learned, and such as a file can hold.
 
     The trainer sums in any order, and gives the bytes it never saw the lowest score + n * 0.0001 at random.
     """
     lowest = min((score for _, score in learned), default=0.0)
     unseen = lowest + 256 * 0.0001
     scores = ((token, lowest if len(token) == 1 and score < unseen else score) for token, score in learned)
-    return sorted(((token, round(score, 6)) for token, score in scores), key=lambda pair: (-pair[1], pair[0]))
+    ranked = sorted(
+        ((token, round(score, 6)) for token, score in scores), key=lambda pair: (-pair[1], pair[0])
+    )
+    singles = [pair for pair in ranked if len(pair[0]) == 1]
+    return singles + [pair for pair in ranked if len(pair[0]) > 1][: room - len(singles)]
 
 
 def byte_symbols() -> list[str]:
@@ -166,6 +171,6 @@ def _some(texts: Iterable[str]) -> Iterator[str]:
     empty = True
     for text in texts:
         empty = empty and not text
-        yield text
+        yield valid(text)
     if empty:
         raise ConfigError("tokenizer: there is no text to train on")

@@ -37,8 +37,7 @@ class View:
     causal: bool  # the kernel's own triangle says it all
     mask: Tensor | None  # (B|1, 1, T, S), True = visible; None: all is visible, or `causal`
     bias: Tensor | None  # (B|1, H, T, S), added to the scaled scores, HIDDEN where the mask is False
-    rotation: Rotation | None  # of queries, and of keys before they are remembered
-    key_rotation: Rotation | None  # of keys after recall, where the rotation changes with the length
+    rotation: Rotation | None  # of queries and of new keys
     position: PositionScheme  # for its score hook
 
     @classmethod
@@ -55,8 +54,7 @@ class View:
             if bias is not None:
                 bias = bias.masked_fill(~mask, HIDDEN)
         turn = position.rotation(q_pos, this.length)
-        turn_keys = position.rotation(k_pos, this.length) if position.re_rotates else None
-        return cls(q_pos, k_pos, triangle and mask is None, mask, bias, turn, turn_keys, position)
+        return cls(q_pos, k_pos, triangle and mask is None, mask, bias, turn, position)
 
 
 class Attention(nn.Module):

@@ -52,18 +52,15 @@ class Grouped(Attention):
         gathered = attend(q, k, v, view, scale=self.head_dim**-0.5, dropout=dropout, kernel=self.kernel)
         return self.out(gathered.flatten(2))  # (B, T, H, E) -> (B, T, D)
 
-    def heads(self, x: Tensor, view: View, cache: Cache | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def heads(self, x: Tensor, view: View, cache: Cache | None = None) -> tuple[Tensor, ...]:
         """(B, T, D) -> turned queries (B, T, H, E), and all keys and values there are, (B, S, K, E)."""
         heads = self.qkv(x).unflatten(-1, (-1, self.head_dim))  # (B, T, H + 2K, E)
         n_keys = self.n_heads + self.n_kv_heads
         v = heads[:, :, n_keys:]
-        if view.rotation is not None and view.key_rotation is None:
+        if view.rotation is not None:
             heads = view.rotation(heads[:, :, :n_keys])  # queries and keys turned in one go
         q, k = heads[:, :, : self.n_heads], heads[:, :, self.n_heads : n_keys]
-        k, v = recall(cache, lambda: (k, v))
-        if view.key_rotation is not None:
-            q, k = view.rotation(q), view.key_rotation(k)
-        return q, k, v
+        return q, *recall(cache, lambda: (k, v))
 
     def weights(self, x: Tensor, view: View) -> Tensor:
         """(B, T, D) -> (B, H, T, T): who looks at whom, for pictures."""

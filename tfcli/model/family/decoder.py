@@ -25,6 +25,7 @@ class State:
         self.caches = stack.new_caches()
         self.slots = 0  # time steps read, padding included
         self.positions: Tensor | None = None  # (B, slots) once a row was padded
+        self.ids: Tensor | None = None  # (B, slots), kept where a longer text may have to be read anew
 
     def advance(self, ids: Tensor, present: Tensor | None) -> Pass:
         """Reads (B, T) more: their positions, and those of all there is."""
@@ -51,6 +52,14 @@ class State:
             cache.reorder(rows)
         if self.positions is not None:
             self.positions = self.positions.index_select(0, rows)
+        if self.ids is not None:
+            self.ids = self.ids.index_select(0, rows)
+
+    def whole(self, ids: Tensor) -> tuple[Tensor, Pass]:
+        """All ids so far, the (B, T) new ones last, as a text to be read from its start."""
+        self.ids = ids if self.ids is None else torch.cat((self.ids, ids), dim=1)
+        positions = arange(0, self.slots, ids.device) if self.positions is None else self.positions
+        return self.ids, Pass(positions, positions, padded=self.positions is not None)
 
 
 class Decoder(nn.Module):
@@ -97,13 +106,18 @@ class Decoder(nn.Module):
         """
         this = state.advance(ids, present)
         self.refuse_beyond(this)
-        x = self.run(ids, this, state.caches)
+        caches, n_new = state.caches, ids.shape[1]
+        if self.stack.stable_until is not None:
+            text, whole = state.whole(ids)
+            if state.slots > self.stack.stable_until:
+                ids, this, caches = text, whole, None  # what is remembered no longer holds
+        x = self.run(ids, this, caches)[:, -n_new:]
         return self.head(x[:, -1:] if last else x)
 
     def run(self, ids: Tensor, this: Pass, caches: list | None = None) -> Tensor:
-        x = self.embedding(ids, lambda x: self.stack.embed(x, this.q_pos))
         if this.padded:
-            x = x.masked_fill((this.q_pos == PAD)[..., None], 0.0)  # what stands in padding must not matter
+            ids = ids.masked_fill(this.q_pos == PAD, 0)  # what stands in padding must not matter
+        x = self.embedding(ids, lambda x: self.stack.embed(x, this.q_pos))
         return self.stack(x, this, caches)
 
     def refuse_beyond(self, this: Pass) -> None:

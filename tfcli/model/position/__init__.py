@@ -35,8 +35,8 @@ class PositionScheme(nn.Module):
 
     enters: ClassVar[Hook | None] = None
     per_layer: ClassVar[bool] = False  # every layer has one of its own, else layers share it
-    re_rotates: ClassVar[bool] = False  # angles change with the length: keys are turned after recall
     context: int | None = None  # how many positions there are; None: it goes on
+    stable_until: int | None = None  # in longer texts every position changes with the length; None: never
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """(B, T, D) token vectors and (B|1, T) positions -> (B, T, D)."""

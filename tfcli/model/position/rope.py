@@ -69,17 +69,16 @@ class LinearRope(Rope):
 class DynamicRope(Rope):
     """base * (f L / L0 - (f - 1))^(R / (R-2)) once the text's length L passes L0  (NTK-aware scaling, 2023).
 
-    The angles of all keys change as a text grows, so keys are kept unturned and turned anew at every pass: a text
-    decoded step by step gives at every step what one pass over the text so far gives.
+    Past L0 all angles, and so all that was remembered, change as a text grows: a decoder then reads the text anew at
+    every step, and says what one pass over the text so far says.
     """
-
-    re_rotates = True
 
     def __init__(self, head_dim: Count, factor: Positive = 2.0, original: Count = 2048, **rope: object) -> None:
         super().__init__(head_dim, **rope)
         if self.width == 2:
             raise ConfigError(f"dynamic NTK scaling needs more than one pair of features; head_dim={head_dim}")
         self.factor, self.original = factor, original
+        self.stable_until = original
 
     def at(self, length: Tensor | int, device: torch.device) -> Tensor:
         length = torch.as_tensor(length, dtype=torch.float64, device=device).clamp(min=self.original)
