@@ -184,6 +184,7 @@ def test_t5_refuses_buckets_that_cannot_be() -> None:
         T5Bias(4, n_buckets=32, max_distance=16)
 
 
+@torch.no_grad()
 def test_shaw_adds_a_clipped_vector_to_every_key_and_value() -> None:
     clip, width = 2, 4
     scheme = Shaw(width, clip=clip)

@@ -10,6 +10,8 @@ from tfcli.model.attention import HIDDEN, View
 
 Kernel = Literal["auto", "sdpa", "eager"]
 
+_NOTHING = torch.zeros(())
+
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, view: View, *, scale: float, dropout: float = 0.0, kernel: Kernel = "auto"
@@ -39,6 +41,23 @@ def fused(q: Tensor, k: Tensor, v: Tensor, view: View, *, scale: float, dropout:
         q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=view.causal, scale=scale, enable_gqa=n_heads != n_kv_heads
     )
     return out.transpose(1, 2)
+
+
+def attend_single(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float) -> Tensor:
+    """One query: (H, E), (S, K, E), (S, K, F) -> (H F,). Three products on views, which cost less than one kernel's call."""
+    q = q.view(k.shape[1], -1, q.shape[-1])  # (K, H/K, E)
+    if view.bias is not None:
+        added = view.bias.view(q.shape[0], q.shape[1], -1)
+    elif view.mask is not None:
+        added = torch.where(view.mask[0, 0], 0.0, HIDDEN)
+    else:
+        added = None
+    keys = k.permute(1, 2, 0)  # (K, E, S)
+    if added is None:
+        scores = torch.baddbmm(_NOTHING, q, keys, beta=0, alpha=scale)  # (K, H/K, S)
+    else:
+        scores = torch.baddbmm(added, q, keys, alpha=scale)
+    return torch.bmm(scores.softmax(-1), v.transpose(0, 1)).view(-1)
 
 
 def eager(q: Tensor, k: Tensor, v: Tensor, view: View, *, scale: float, dropout: float = 0.0) -> Tensor:

@@ -32,19 +32,35 @@ class Cache:
     def recall(self, new: Tensors) -> Tensors:
         """Adds the new time steps; returns views of all there are, oldest first."""
         n = new[0].shape[1]
+        self._forget(n)
         if not self.rooms or self.end + n > self.rooms[0].shape[1]:
             self._make_room(new, n)
+        start, end = self.end, self.end + n
         for room, tensor in zip(self.rooms, new):
-            room[:, self.end : self.end + n] = tensor
-        self.end += n
-        return tuple(room[:, self.start : self.end] for room in self.rooms)
+            room[:, start:end] = tensor
+        start, self.end = self.start, end
+        return tuple([room[:, start:end] for room in self.rooms])
+
+    def recall_one(self, new: Tensors) -> Tensors:
+        """The same for one time step of one row, without these two axes: (...) -> (S, ...)."""
+        self._forget(1)
+        if not self.rooms or self.end == self.rooms[0].shape[1]:
+            self._make_room(tuple([tensor[None, None] for tensor in new]), 1)
+        start, end = self.start, self.end
+        self.end = end + 1
+        for room, tensor in zip(self.rooms, new):
+            room[0, end] = tensor
+        return tuple([room[0, start : end + 1] for room in self.rooms])
+
+    def _forget(self, n: int) -> None:
+        """Lets go of what n new time steps leave no place for."""
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row rows[i] was; rows may repeat or be left out (beams, samples, finished rows)."""
         self.rooms = tuple(room.index_select(0, rows) for room in self.rooms)
 
     def _make_room(self, new: Tensors, n: int) -> None:
-        kept = len(self)
+        kept = self.end - self.start
         size = max(STEP, 2 * kept, kept + n)
         rooms = tuple(t.new_empty(t.shape[0], size, *t.shape[2:]) for t in new)
         for room, old in zip(rooms, self.rooms):
@@ -59,18 +75,15 @@ class WindowCache(Cache):
         super().__init__()
         self.reach = reach
 
-    def _kept(self, n: int) -> int:
-        # the oldest of n new queries sees reach-1 steps before itself
-        return min(len(self), self.reach - 1 + self.slack)
+    def __len__(self) -> int:
+        return min(self.end - self.start, self.reach + self.slack)
 
     def upcoming(self, n: int) -> int:
-        return self._kept(n) + n
+        # the oldest of n new queries sees reach-1 steps before itself
+        return min(self.end - self.start, self.reach - 1 + self.slack) + n
 
-    def recall(self, new: Tensors) -> Tensors:
-        self.start = self.end - self._kept(new[0].shape[1])
-        tensors = super().recall(new)
-        self.start = max(self.start, self.end - self.reach - self.slack)
-        return tensors
+    def _forget(self, n: int) -> None:
+        self.start = self.end - (self.upcoming(n) - n)
 
 
 def recall(cache: Cache | None, make: Callable[[], Tensors]) -> Tensors:

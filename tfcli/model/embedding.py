@@ -31,12 +31,14 @@ class TokenEmbedding(nn.Module):
         self.vocab_size = vocab_size
         self.table = Embedding(math.ceil(vocab_size / pad_to_multiple) * pad_to_multiple, d_model)
         self.scale = math.sqrt(d_model) if scale else None
-        self.norm = make_norm() if norm else nn.Identity()
-        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.norm = make_norm() if norm else None
+        self.dropout = nn.Dropout(dropout) if dropout else None
 
     def forward(self, ids: Tensor, add_position: Callable[[Tensor], Tensor]) -> Tensor:
         """(B, T) -> (B, T, D)"""
         x = self.table(ids)
         if self.scale is not None:
             x = x * self.scale
-        return self.dropout(self.norm(add_position(x)))
+        x = add_position(x)
+        x = x if self.norm is None else self.norm(x)
+        return x if self.dropout is None else self.dropout(x)

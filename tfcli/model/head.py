@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from tfcli.model.linear import Linear
+from tfcli.model.linear import Linear, Single
 from tfcli.values import Positive
 
 
@@ -29,3 +29,10 @@ class LMHead(nn.Module):
         if logits.shape[-1] != self.vocab_size:
             logits = logits[..., : self.vocab_size]
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+    def single(self) -> Single:
+        """The same for one token: (D,) -> (V,)."""
+        scores, cap, size = self.map.single(), self.cap, self.vocab_size
+        if cap is None:
+            return lambda x: scores(x)[:size]
+        return lambda x: cap * torch.tanh(scores(x)[:size] / cap)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from tfcli.model.linear import Single
 from tfcli.values import Rate
 
 MakeNorm = Callable[[], nn.Module]
@@ -25,12 +26,20 @@ class Placement(nn.Module):
         self.norm = make_norm()
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
+    def single(self) -> Single:
+        """The same for one token in evaluation, (D,) -> (D,)."""
+        raise NotImplementedError
+
 
 class Pre(Placement):
     """x + f(norm(x))  (Radford et al. 2019, GPT-2; Xiong et al. 2020)"""
 
     def forward(self, x: Tensor, *rest: object) -> Tensor:
         return x + self.dropout(self.branch(self.norm(x), *rest))
+
+    def single(self) -> Single:
+        norm, branch = self.norm.single(), self.branch.single()
+        return lambda x, *rest: x + branch(norm(x), *rest)
 
 
 class Post(Placement):
@@ -40,6 +49,10 @@ class Post(Placement):
 
     def forward(self, x: Tensor, *rest: object) -> Tensor:
         return self.norm(x + self.dropout(self.branch(x, *rest)))
+
+    def single(self) -> Single:
+        norm, branch = self.norm.single(), self.branch.single()
+        return lambda x, *rest: norm(x + branch(x, *rest))
 
 
 class Sandwich(Placement):
@@ -52,9 +65,17 @@ class Sandwich(Placement):
     def forward(self, x: Tensor, *rest: object) -> Tensor:
         return x + self.dropout(self.after(self.branch(self.norm(x), *rest)))
 
+    def single(self) -> Single:
+        norm, branch, after = self.norm.single(), self.branch.single(), self.after.single()
+        return lambda x, *rest: x + after(branch(norm(x), *rest))
+
 
 class Branch(Placement):
     """x + norm(f(x))  (OLMo 2, 2025; Liu et al. 2021, Swin v2)"""
 
     def forward(self, x: Tensor, *rest: object) -> Tensor:
         return x + self.dropout(self.norm(self.branch(x, *rest)))
+
+    def single(self) -> Single:
+        norm, branch = self.norm.single(), self.branch.single()
+        return lambda x, *rest: x + norm(branch(x, *rest))

@@ -1,5 +1,7 @@
 """A stack of layers: attention, then feed-forward, each within its placement."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -44,7 +46,7 @@ class Stack(nn.Module):
                 self.positions.append(parts.position.make(i, attention))
             refuse_deaf(attention, self.positions[made[kind]])
             self.kinds.append((rules if attention.rule is None else (*rules, attention.rule), made[kind]))
-        self.final_norm = parts.norm() if self.layers[0].attention.final_norm else nn.Identity()
+        self.final_norm = parts.norm() if self.layers[0].attention.final_norm else None
 
     @property
     def context(self) -> int | None:
@@ -72,15 +74,43 @@ class Stack(nn.Module):
         for i, layer in enumerate(self.layers):
             cache = caches[i] if caches else None
             n_keys = cache.upcoming(n_new) if cache is not None else n_new
-            kind = (*self.kinds[i], n_keys)
-            if kind not in views:
-                rules, scheme = self.kinds[i]
-                views[kind] = View.of(this, n_keys, rules, self.positions[scheme])
+            view = self.view(this, n_keys, i, views)
             if self.recompute and torch.is_grad_enabled():
-                x = checkpoint(layer, x, views[kind], use_reentrant=False)
+                x = checkpoint(layer, x, view, use_reentrant=False)
             else:
-                x = layer(x, views[kind], cache)
-        return self.final_norm(x)
+                x = layer(x, view, cache)
+        return x if self.final_norm is None else self.final_norm(x)
+
+    def view(self, this: Pass, n_keys: int, layer: int, made: dict[object, View]) -> View:
+        """What that layer looks at; made once for all layers of its kind, which remember equally far back."""
+        kind = self.kinds[layer]
+        if kind not in made:
+            rules, scheme = kind
+            made[kind] = View.of(this, n_keys, rules, self.positions[scheme])
+        return made[kind]
+
+    def single(self) -> Callable[[Tensor, Pass, list[Cache]], Tensor]:
+        """`forward` for one token of one text, (D,) -> (D,): evaluation on a CPU, where calls cost more than sums.
+
+        Bricks give their shortest way as closures over their weights; what is not short goes the general way.
+        """
+        numbers = {kind: number for number, kind in enumerate(dict.fromkeys(self.kinds))}
+        layers = [
+            (i, numbers[self.kinds[i]], layer.attention.single(), layer.ffn.single())
+            for i, layer in enumerate(self.layers)
+        ]
+        last = self.final_norm.single() if self.final_norm is not None else None
+
+        def step(x: Tensor, this: Pass, caches: list[Cache]) -> Tensor:
+            views: list[View | None] = [None] * len(numbers)
+            for i, kind, attention, ffn in layers:
+                cache = caches[i]
+                view = views[kind] or self.view(this, cache.upcoming(1), i, {})
+                views[kind] = view
+                x = ffn(attention(x, view, cache))
+            return x if last is None else last(x)
+
+        return step
 
 
 def refuse_deaf(attention: nn.Module, scheme: nn.Module) -> None:

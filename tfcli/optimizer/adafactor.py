@@ -23,7 +23,7 @@ class Adafactor:
     torch.optim.Adafactor, which also floors moments at 1e-7. `relative` false drops max(1e-3, rms(x)).
     """
 
-    lr: Positive = 0.01
+    lr: Positive = 0.03
     weight_decay: NonNegative = 0.0
     beta2_power: Positive = 0.8
     clip: Positive = 1.0

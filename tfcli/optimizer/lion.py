@@ -18,7 +18,7 @@ class Lion:
     smaller than AdamW's, and the decay as much larger.
     """
 
-    lr: Positive = 2e-4
+    lr: Positive = 4e-4
     weight_decay: NonNegative = 0.5
     beta1: Rate = 0.9
     beta2: Rate = 0.99

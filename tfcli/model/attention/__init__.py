@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 from torch import Tensor, nn
 
 from tfcli.model.cache import Cache, new_cache
+from tfcli.model.linear import Single
 from tfcli.model.position import Hook, PositionScheme, Rotation
 from tfcli.model.visibility import Causal, Rule, visible
 
@@ -72,6 +73,10 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, view: View, cache: Cache | None = None) -> Tensor:
         raise NotImplementedError
+
+    def single(self) -> Single:
+        """The same for one token of one text, (D,), its view and its cache, in evaluation."""
+        return lambda x, view, cache: self(x[None, None], view, cache)[0, 0]
 
     def new_cache(self) -> Cache:
         """An empty cache for decoding."""

@@ -3,10 +3,10 @@
 from torch import Tensor
 
 from tfcli.errors import ConfigError
-from tfcli.model.attend import Kernel, attend, attention_weights
+from tfcli.model.attend import Kernel, attend, attend_single, attention_weights
 from tfcli.model.attention import Attention, View
 from tfcli.model.cache import Cache, recall
-from tfcli.model.linear import Linear
+from tfcli.model.linear import Linear, Single
 from tfcli.model.visibility import Rule
 from tfcli.values import Count, Rate
 
@@ -61,6 +61,23 @@ class Grouped(Attention):
             heads = view.rotation(heads[:, :, :n_keys])  # queries and keys turned in one go
         q, k = heads[:, :, : self.n_heads], heads[:, :, self.n_heads : n_keys]
         return q, *recall(cache, lambda: (k, v))
+
+    def single(self) -> Single:
+        general = super().single()
+        if self.kernel == "eager":
+            return general
+        qkv, out, n_heads, width = self.qkv.single(), self.out.single(), self.n_heads, self.head_dim
+        n_keys, scale = n_heads + self.n_kv_heads, width**-0.5
+
+        def step(x: Tensor, view: View, cache: Cache) -> Tensor:
+            if view.position.enters == "score":
+                return general(x, view, cache)
+            heads = qkv(x).view(-1, width)  # (H + 2K, E)
+            turned = heads if view.rotation is None else view.rotation.single(heads[:n_keys])
+            k, v = cache.recall_one((turned[n_heads:n_keys], heads[n_keys:]))
+            return out(attend_single(turned[:n_heads], k, v, view, scale))
+
+        return step
 
     def weights(self, x: Tensor, view: View) -> Tensor:
         """(B, T, D) -> (B, H, T, T): who looks at whom, for pictures."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +27,7 @@ class State:
         self.caches = stack.new_caches()
         self.slots = 0  # time steps read, padding included
         self.positions: Tensor | None = None  # (B, slots) once a row was padded
+        self.singles: tuple[Callable, Callable] | None = None
         self.ids: Tensor | None = None  # (B, slots), kept where a longer text may have to be read anew
 
     def advance(self, ids: Tensor, present: Tensor | None) -> Pass:
@@ -45,6 +48,12 @@ class State:
         for cache in self.caches:
             cache.slack += padding
         return Pass(new, self.positions, padded=True)
+
+    def short(self, model: Decoder) -> tuple[Callable, Callable]:
+        """The model's stack and head for one token, prepared once."""
+        if self.singles is None:
+            self.singles = model.stack.single(), model.head.single()
+        return self.singles
 
     def reorder(self, rows: Tensor) -> None:
         """Row i goes on from where row rows[i] stood; rows may repeat (samples, beams) or be left out (finished)."""
@@ -107,12 +116,26 @@ class Decoder(nn.Module):
         this = state.advance(ids, present)
         self.refuse_beyond(this)
         caches, n_new = state.caches, ids.shape[1]
+        if ids.numel() == 1 and self.can_be_short(ids, state):
+            x = self.embedding(ids, lambda x: self.stack.embed(x, this.q_pos))
+            stack, head = state.short(self)
+            return head(stack(x[0, 0], this, caches))[None, None]
         if self.stack.stable_until is not None:
             text, whole = state.whole(ids)
             if state.slots > self.stack.stable_until:
                 ids, this, caches = text, whole, None  # what is remembered no longer holds
         x = self.run(ids, this, caches)[:, -n_new:]
         return self.head(x[:, -1:] if last else x)
+
+    def can_be_short(self, ids: Tensor, state: State) -> bool:
+        """Whether one token can go the way of `Stack.single`."""
+        return (
+            ids.device.type == "cpu"
+            and state.positions is None
+            and self.stack.stable_until is None
+            and self.embedding.table.weight.dtype is torch.float32
+            and not (self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
+        )
 
     def run(self, ids: Tensor, this: Pass, caches: list | None = None) -> Tensor:
         if this.padded:

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+from tfcli.model.linear import Single
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "sigmoid"]
 
@@ -21,3 +23,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "sigmoid": F.sigmoid,
 }
+
+
+class FeedForward(nn.Module):
+    """(B, T, D) -> (B, T, D), each token by itself."""
+
+    def single(self) -> Single:
+        """The same for one token in evaluation, (D,) -> (D,), in as few calls as can be."""
+        return lambda x: self(x[None, None])[0, 0]

@@ -2,12 +2,12 @@
 
 from torch import Tensor, nn
 
-from tfcli.model.ffn import ACTIVATIONS, Activation
-from tfcli.model.linear import Linear
+from tfcli.model.ffn import ACTIVATIONS, Activation, FeedForward
+from tfcli.model.linear import Linear, Single
 from tfcli.values import Count, Rate
 
 
-class Dense(nn.Module):
+class Dense(FeedForward):
     """down(act(up(x)))  (Vaswani et al. 2017, with ReLU; GPT, with GELU)."""
 
     def __init__(
@@ -21,3 +21,7 @@ class Dense(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.dropout(self.activation(self.up(x))))
+
+    def single(self) -> Single:
+        up, down, activation = self.up.single(), self.down.single(), self.activation
+        return lambda x: down(activation(up(x)))

@@ -2,12 +2,12 @@
 
 from torch import Tensor, nn
 
-from tfcli.model.ffn import ACTIVATIONS, Activation
-from tfcli.model.linear import Linear
+from tfcli.model.ffn import ACTIVATIONS, Activation, FeedForward
+from tfcli.model.linear import Linear, Single
 from tfcli.values import Count, Rate
 
 
-class Gated(nn.Module):
+class Gated(FeedForward):
     """down(act(gate(x)) * up(x))  (Shazeer 2020, GLU variants: SwiGLU with silu, GEGLU with gelu, ReGLU with relu).
 
     gate and up are one matrix, (D -> 2 d_ff), the gate first.
@@ -25,3 +25,12 @@ class Gated(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up(x).chunk(2, dim=-1)
         return self.down(self.dropout(self.activation(gate) * up))
+
+    def single(self) -> Single:
+        gate_up, down, activation = self.gate_up.single(), self.down.single(), self.activation
+
+        def step(x: Tensor) -> Tensor:
+            gate, up = gate_up(x).chunk(2)
+            return down(activation(gate) * up)
+
+        return step

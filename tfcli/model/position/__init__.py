@@ -19,7 +19,7 @@ class Rotation(NamedTuple):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(B, T, H, E) -> the same with its first R features turned; computed in fp32, returned as it came."""
-        width = self.cos.shape[-1]
+        width = self.cos.shape[-1]  # (..., T, H, E) just as well
         if width < x.shape[-1]:
             return torch.cat((self(x[..., :width]), x[..., width:]), dim=-1)
         turned = x.float()
@@ -28,6 +28,14 @@ class Rotation(NamedTuple):
         else:
             swapped = turned.roll(width // 2, dims=-1)
         return torch.addcmul(turned * self.cos, swapped, self.sin).to(x.dtype)
+
+
+    def single(self, x: Tensor) -> Tensor:
+        """The same at one place, (H, E) -> (H, E), in as few calls as can be."""
+        cos, sin = self.cos.view(-1), self.sin.view(-1)
+        if self.interleaved or len(cos) < x.shape[-1]:
+            return Rotation(cos, sin, self.interleaved)(x)
+        return torch.addcmul(x * cos, x.roll(len(cos) // 2, -1), sin)
 
 
 class PositionScheme(nn.Module):

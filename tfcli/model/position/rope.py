@@ -30,7 +30,8 @@ class Rope(PositionScheme):
                 f"{self.width}, must be even and at least 2"
             )
         self.base, self.interleaved = base, interleaved
-        self.frequencies = self.stretched(self.plain(base))  # (R/2,) float64
+        self.frequencies = self.paired(self.stretched(self.plain(base)))  # (R,) float64
+        self.signs = self.paired(torch.ones(self.width // 2, dtype=torch.float64), first=-1.0)
         self.amplitude = 1.0
 
     def plain(self, base: float | Tensor) -> Tensor:
@@ -41,18 +42,23 @@ class Rope(PositionScheme):
         """The frequencies that a scaling uses in place of the plain ones."""
         return frequencies
 
+    def paired(self, values: Tensor, first: float = 1.0) -> Tensor:
+        """One value a pair -> one a feature, (..., R/2) -> (..., R), that of each pair's first feature times `first`."""
+        if self.interleaved:
+            return torch.stack((first * values, values), dim=-1).flatten(-2)
+        return torch.cat((first * values, values), dim=-1)
+
     def at(self, length: Tensor | int, device: torch.device) -> Tensor:
-        """Frequencies for a text of that length: (R/2,), or (B|1, 1, R/2)."""
+        """Frequencies for a text of that length: (R,), or (B|1, 1, 1, R)."""
         return self.frequencies.to(device)
 
     def rotation(self, positions: Tensor, length: Tensor | int) -> Rotation:
-        angles = positions[..., None].double() * self.at(length, positions.device)  # (B|1, T, R/2)
-        cos, sin = (angles.cos() * self.amplitude).float(), (angles.sin() * self.amplitude).float()
-        if self.interleaved:
-            cos, sin = cos.repeat_interleave(2, -1), torch.stack((-sin, sin), dim=-1).flatten(-2)
-        else:
-            cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
-        return Rotation(cos[:, :, None], sin[:, :, None], self.interleaved)
+        angles = positions[:, :, None, None] * self.at(length, positions.device)  # (B|1, T, 1, R), float64
+        return Rotation(
+            (angles.cos() * self.amplitude).float(),
+            (angles.sin() * (self.signs * self.amplitude).to(angles.device)).float(),
+            self.interleaved,
+        )
 
 
 class LinearRope(Rope):
@@ -84,7 +90,8 @@ class DynamicRope(Rope):
         length = torch.as_tensor(length, dtype=torch.float64, device=device).clamp(min=self.original)
         growth = self.factor * length / self.original - (self.factor - 1)
         base = self.base * growth ** (self.width / (self.width - 2))  # () or (B|1, 1)
-        return base[..., None] ** (-torch.arange(0, self.width, 2, dtype=torch.float64, device=device) / self.width)
+        exponents = -torch.arange(0, self.width, 2, dtype=torch.float64, device=device) / self.width
+        return self.paired(base[..., None, None] ** exponents)
 
 
 class Llama3Rope(Rope):
