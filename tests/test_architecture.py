@@ -19,7 +19,7 @@ FLOORS = [  # a module imports only from lower floors; the longest name that fit
     ["model.norm", "model.placement", "model.init", "model.head", "model.position.alibi", "model.position.learned",
      "model.position.none", "model.position.rope", "model.position.shaw", "model.position.sinusoidal",
      "model.position.t5", "model.ffn.dense", "model.ffn.gated", "model.attention", "data", "reader"],
-    ["model.attend", "model.embedding", "model.parts", "objective"],
+    ["model.attend", "model.single", "model.embedding", "model.parts", "objective"],
     ["model.attention.grouped", "objective.causal_lm"],
     ["model.stack"],
     ["model.family", "generate"],

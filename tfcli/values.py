@@ -135,14 +135,15 @@ def check_arguments(function: Any, arguments: dict[str, Any], key: str) -> dict[
 
     Raises ConfigError for a name the function does not take, a value that does not fit, and a missing one.
     """
-    known = parameters(function)
+    known, prefix = parameters(function), f"{key}." if key else ""
     for name in arguments:
         if name not in known:
-            raise ConfigError(f"{key}.{name}: no such setting; {key} takes {', '.join(known)}" + suggest(name, known))
+            near = suggest(name, known) or f"; there are {', '.join(known)}"
+            raise ConfigError(f"{prefix}{name}: no such setting{near}")
     for name, (_, needed) in known.items():
         if needed and name not in arguments:
-            raise ConfigError(f"{key}.{name}: missing")
+            raise ConfigError(f"{prefix}{name}: missing")
     return {
-        name: value if known[name][0] is None else check(known[name][0], value, f"{key}.{name}")
+        name: value if known[name][0] is None else check(known[name][0], value, prefix + name)
         for name, value in arguments.items()
     }

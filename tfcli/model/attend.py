@@ -8,13 +8,11 @@ from torch import Tensor
 
 from tfcli.model.attention import HIDDEN, View
 
-Kernel = Literal["auto", "sdpa", "eager"]
-
-_NOTHING = torch.zeros(())
+Kernel = Literal["sdpa", "eager"]
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, view: View, *, scale: float, dropout: float = 0.0, kernel: Kernel = "auto"
+    q: Tensor, k: Tensor, v: Tensor, view: View, *, scale: float, dropout: float = 0.0, kernel: Kernel = "sdpa"
 ) -> Tensor:
     """(B, T, H, E), (B, S, K, E), (B, S, K, F) -> (B, T, H, F); H/K query heads share a key head, neighbours first.
 
@@ -43,29 +41,13 @@ def fused(q: Tensor, k: Tensor, v: Tensor, view: View, *, scale: float, dropout:
     return out.transpose(1, 2)
 
 
-def attend_single(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float) -> Tensor:
-    """One query: (H, E), (S, K, E), (S, K, F) -> (H F,). Three products on views, which cost less than one kernel's call."""
-    q = q.view(k.shape[1], -1, q.shape[-1])  # (K, H/K, E)
-    if view.bias is not None:
-        added = view.bias.view(q.shape[0], q.shape[1], -1)
-    elif view.mask is not None:
-        added = torch.where(view.mask[0, 0], 0.0, HIDDEN)
-    else:
-        added = None
-    keys = k.permute(1, 2, 0)  # (K, E, S)
-    if added is None:
-        scores = torch.baddbmm(_NOTHING, q, keys, beta=0, alpha=scale)  # (K, H/K, S)
-    else:
-        scores = torch.baddbmm(added, q, keys, alpha=scale)
-    return torch.bmm(scores.softmax(-1), v.transpose(0, 1)).view(-1)
-
-
 def eager(q: Tensor, k: Tensor, v: Tensor, view: View, *, scale: float, dropout: float = 0.0) -> Tensor:
-    """The formula written out: what the fused kernels are held against, and the home of the score hook."""
+    """The formula written out: what the fused kernels are held against, and the home of the score
+    hook.
+    """
     weights = attention_weights(q, k, view, scale=scale)
-    weights = F.dropout(weights, dropout).to(v.dtype)  # (B, H, T, S)
-    v = v.repeat_interleave(q.shape[2] // v.shape[2], dim=2).transpose(1, 2)  # (B, S, K, F) -> (B, H, S, F)
-    out = weights @ v
+    weights = F.dropout(weights, dropout).to(v.dtype) if dropout else weights.to(v.dtype)  # (B, H, T, S)
+    out = weights @ heads_first(v, q.shape[2])
     if view.position.enters == "score":
         relative = view.position.values(weights, view.q_pos, view.k_pos)
         out = out if relative is None else out + relative
@@ -73,19 +55,27 @@ def eager(q: Tensor, k: Tensor, v: Tensor, view: View, *, scale: float, dropout:
 
 
 def attention_weights(q: Tensor, k: Tensor, view: View, *, scale: float) -> Tensor:
-    """(B, T, H, E), (B, S, K, E) -> (B, H, T, S): fp32 rows that sum to 1, or to 0 for a query that sees nothing."""
-    k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2).transpose(1, 2)  # (B, S, K, E) -> (B, H, S, E)
+    """(B, T, H, E), (B, S, K, E) -> (B, H, T, S): fp32 rows that sum to 1."""
+    keys = heads_first(k, q.shape[2])
     q = q.transpose(1, 2)
-    scores = q @ k.transpose(-1, -2)  # (B, H, T, S)
+    scores = q @ keys.transpose(-1, -2)  # (B, H, T, S)
     if view.position.enters == "score":
         scores = scores + view.position.scores(q, view.q_pos, view.k_pos)
-    scores = scores.float() * scale
+    hidden = added(view, scores)
+    scores = scores.float() * scale if hidden is None else torch.add(hidden, scores.float(), alpha=scale)
+    return scores.softmax(-1)
+
+
+def heads_first(x: Tensor, n_heads: int) -> Tensor:
+    """(B, S, K, E) -> (B, H, S, E), each of the K heads repeated for those that share it."""
+    x = x if x.shape[2] == n_heads else x.repeat_interleave(n_heads // x.shape[2], dim=2)
+    return x.transpose(1, 2)
+
+
+def added(view: View, scores: Tensor) -> Tensor | None:
+    """What a view adds to scaled scores, HIDDEN where nothing is seen; finite, so that no row becomes NaN."""
     if view.bias is not None:
-        scores = scores + view.bias
-    mask = view.mask
+        return view.bias
     if view.causal:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
-    if mask is None:
-        return scores.softmax(-1)
-    # filled finite and zeroed after: a row that sees nothing must not be NaN, nor its gradient
-    return scores.masked_fill(~mask, HIDDEN).softmax(-1).masked_fill(~mask, 0.0)
+        return torch.full(scores.shape[-2:], HIDDEN, device=scores.device).triu(1)
+    return None if view.mask is None else torch.where(view.mask, 0.0, HIDDEN)

@@ -1,15 +1,12 @@
 """What attention remembers between decoding steps.
 
-A cache knows time (dim 1) and rows (dim 0) and nothing else: grouped attention keeps keys and values in it, a
-latent attention keeps its latents. The positions of what is kept are the decoding state's, once for all layers.
+A cache knows time (dim 1) and rows (dim 0) and nothing else: grouped attention keeps keys and values in it, side by
+side in one tensor, a latent attention keeps its latents. The positions of what is kept are the decoding state's, once for all layers.
 """
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
-
-Tensors = tuple[Tensor, ...]
 
 STEP = 256  # the least room, in time steps, that a cache asks for at once
 
@@ -18,8 +15,8 @@ class Cache:
     """Keeps everything it was given. Room is taken ahead and doubles, so that adding a step costs no copy."""
 
     def __init__(self) -> None:
-        self.rooms: Tensors = ()  # each (B, room, ...)
-        self.start = self.end = 0  # what is remembered: [start, end) of each room
+        self.room: Tensor | None = None  # (B, time, ...)
+        self.start = self.end = 0  # what is remembered: [start, end) of the room
         self.slack = 0  # time steps that padding took up
 
     def __len__(self) -> int:
@@ -29,43 +26,41 @@ class Cache:
         """How many time steps the next `recall` of `n` new ones hands out."""
         return len(self) + n
 
-    def recall(self, new: Tensors) -> Tensors:
-        """Adds the new time steps; returns views of all there are, oldest first."""
-        n = new[0].shape[1]
+    def recall(self, new: Tensor) -> Tensor:
+        """Adds new time steps, (B, n, ...); returns a view of all there are, oldest first: (B, S, ...)."""
+        n = new.shape[1]
         self._forget(n)
-        if not self.rooms or self.end + n > self.rooms[0].shape[1]:
+        if self.room is None or self.end + n > self.room.shape[1]:
             self._make_room(new, n)
-        start, end = self.end, self.end + n
-        for room, tensor in zip(self.rooms, new):
-            room[:, start:end] = tensor
-        start, self.end = self.start, end
-        return tuple([room[:, start:end] for room in self.rooms])
+        self.room[:, self.end : self.end + n] = new
+        self.end += n
+        return self.room[:, self.start : self.end]
 
-    def recall_one(self, new: Tensors) -> Tensors:
+    def recall_one(self, new: Tensor) -> Tensor:
         """The same for one time step of one row, without these two axes: (...) -> (S, ...)."""
         self._forget(1)
-        if not self.rooms or self.end == self.rooms[0].shape[1]:
-            self._make_room(tuple([tensor[None, None] for tensor in new]), 1)
-        start, end = self.start, self.end
+        end = self.end
+        if self.room is None or end == self.room.shape[1]:
+            self._make_room(new[None, None], 1)
+            end = self.end
+        self.room[0, end] = new
         self.end = end + 1
-        for room, tensor in zip(self.rooms, new):
-            room[0, end] = tensor
-        return tuple([room[0, start : end + 1] for room in self.rooms])
+        return self.room[0, self.start : end + 1]
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row i becomes what row rows[i] was; rows may repeat or be left out (beams, samples, finished rows)."""
+        if self.room is not None:
+            self.room = self.room.index_select(0, rows)
 
     def _forget(self, n: int) -> None:
         """Lets go of what n new time steps leave no place for."""
 
-    def reorder(self, rows: Tensor) -> None:
-        """Row i becomes what row rows[i] was; rows may repeat or be left out (beams, samples, finished rows)."""
-        self.rooms = tuple(room.index_select(0, rows) for room in self.rooms)
-
-    def _make_room(self, new: Tensors, n: int) -> None:
+    def _make_room(self, new: Tensor, n: int) -> None:
         kept = self.end - self.start
-        size = max(STEP, 2 * kept, kept + n)
-        rooms = tuple(t.new_empty(t.shape[0], size, *t.shape[2:]) for t in new)
-        for room, old in zip(rooms, self.rooms):
-            room[:, :kept] = old[:, self.start : self.end]
-        self.rooms, self.start, self.end = rooms, 0, kept
+        room = new.new_empty(new.shape[0], max(STEP, 2 * kept, kept + n), *new.shape[2:])
+        if self.room is not None:
+            room[:, :kept] = self.room[:, self.start : self.end]
+        self.room, self.start, self.end = room, 0, kept
 
 
 class WindowCache(Cache):
@@ -86,8 +81,8 @@ class WindowCache(Cache):
         self.start = self.end - (self.upcoming(n) - n)
 
 
-def recall(cache: Cache | None, make: Callable[[], Tensors]) -> Tensors:
-    """These are my new tensors: give me all there are. Without a cache (training) the new ones are all."""
+def recall(cache: Cache | None, make: Callable[[], Tensor]) -> Tensor:
+    """This is my new tensor: give me all there is. Without a cache (training) the new one is all."""
     return make() if cache is None else cache.recall(make())
 
 

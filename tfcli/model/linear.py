@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+LARGE = 1 << 17  # numbers in a matrix from which on oneDNN multiplies one vector faster than BLAS does (measured)
 Single = Callable[..., Tensor]  # of the vector of one token, (D,) -> (D,): see `model.stack.Stack.single`
 
 _product = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
@@ -34,10 +35,14 @@ class _OneDNN(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        rows = grad.flatten(0, -2)  # (M, N)
-        to_x = onednn(rows, weight.t()).view_as(x) if ctx.needs_input_grad[0] else None
-        to_weight = onednn(rows.t(), x.flatten(0, -2).t()) if ctx.needs_input_grad[1] else None
-        return to_x, to_weight, rows.sum(0) if ctx.has_bias else None
+        grad, rows = grad.flatten(0, -2), x.flatten(0, -2)  # (M, N), (M, K)
+        to_x = onednn(grad, weight.t()).view_as(x) if ctx.needs_input_grad[0] else None
+        to_weight = None
+        if ctx.needs_input_grad[1]:
+            # the first operand is copied when it is transposed: let it be the smaller one
+            small = grad.shape[1] <= rows.shape[1]
+            to_weight = onednn(grad.t(), rows.t()) if small else onednn(rows.t(), grad.t()).t()
+        return to_x, to_weight, grad.sum(0) if ctx.has_bias else None
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -46,7 +51,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         _product is None
         or x.dtype is not torch.float32
         or x.device.type != "cpu"
-        or x.numel() == x.shape[-1]  # one row: a product of matrix and vector
+        or (x.numel() == x.shape[-1] and weight.numel() < LARGE)
         or torch.is_autocast_enabled("cpu")
         or torch.compiler.is_compiling()
     ):
@@ -63,6 +68,8 @@ class Linear(nn.Linear):
     def single(self) -> Single:
         """The same for one token: (K,) -> (N,)."""
         weight, bias = self.weight, self.bias
+        if _product is not None and weight.numel() >= LARGE:
+            return lambda x: onednn(x[None], weight, bias)[0]
         if bias is None:
             return lambda x: torch.mv(weight, x)
         return lambda x: torch.addmv(bias, weight, x)

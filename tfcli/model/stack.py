@@ -10,6 +10,7 @@ from tfcli.errors import ConfigError
 from tfcli.model.attention import Pass, View
 from tfcli.model.cache import Cache
 from tfcli.model.parts import Parts
+from tfcli.model.single import Glance, Glances
 from tfcli.model.visibility import Rule
 
 
@@ -89,25 +90,24 @@ class Stack(nn.Module):
             made[kind] = View.of(this, n_keys, rules, self.positions[scheme])
         return made[kind]
 
-    def single(self) -> Callable[[Tensor, Pass, list[Cache]], Tensor]:
-        """`forward` for one token of one text, (D,) -> (D,): evaluation on a CPU, where calls cost more than sums.
-
-        Bricks give their shortest way as closures over their weights; what is not short goes the general way.
-        """
-        numbers = {kind: number for number, kind in enumerate(dict.fromkeys(self.kinds))}
+    def single(self) -> Callable[[Tensor, int, list[Cache]], Tensor]:
+        """`forward` for one token of one text: its vector (D,), its place, the caches -> (D,)."""
+        kinds = list(dict.fromkeys(self.kinds))
+        makers = [Glances(rules, self.positions[scheme]) for rules, scheme in kinds]
         layers = [
-            (i, numbers[self.kinds[i]], layer.attention.single(), layer.ffn.single())
+            (i, kinds.index(self.kinds[i]), layer.attention.single(), layer.ffn.single())
             for i, layer in enumerate(self.layers)
         ]
         last = self.final_norm.single() if self.final_norm is not None else None
 
-        def step(x: Tensor, this: Pass, caches: list[Cache]) -> Tensor:
-            views: list[View | None] = [None] * len(numbers)
+        def step(x: Tensor, place: int, caches: list[Cache]) -> Tensor:
+            glances: list[Glance | None] = [None] * len(kinds)
             for i, kind, attention, ffn in layers:
                 cache = caches[i]
-                view = views[kind] or self.view(this, cache.upcoming(1), i, {})
-                views[kind] = view
-                x = ffn(attention(x, view, cache))
+                glance = glances[kind]
+                if glance is None:
+                    glance = glances[kind] = makers[kind].at(place, cache.upcoming(1))
+                x = ffn(attention(x, glance, cache))
             return x if last is None else last(x)
 
         return step

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tfcli.optimizer.groups import group, trainable
+from tfcli.optimizer.state import slot
 from tfcli.values import NonNegative, Positive
 
 _TINY = 1e-30  # eps1 of the paper, added to the squared gradient
@@ -50,7 +51,7 @@ class AdafactorOptimizer(torch.optim.Optimizer):
                     self._update(x, self.state[x], settings)
 
     def _update(self, x: Tensor, state: dict[str, Tensor], settings: dict[str, Any]) -> None:
-        step = state.setdefault("step", torch.zeros(()))
+        step = slot(state, "step", torch.zeros(()))
         step += 1
         u = x.grad * _variance(x.grad, state, float(step) ** -settings["beta2_power"]).rsqrt_()
         size = (_rms(u) / settings["clip"]).clamp_(min=1.0)
@@ -63,14 +64,11 @@ def _variance(g: Tensor, state: dict[str, Tensor], share: float) -> Tensor:
     """The second moment, a new tensor of g's shape, once g is taken into the running means."""
     square = g.square().add_(_TINY)
     if g.ndim < 2:
-        return _running(state, "square", square, share).clone()
-    row = _running(state, "row", square.mean(-1, keepdim=True), share)  # (..., N, 1)
-    column = _running(state, "column", square.mean(-2, keepdim=True), share)  # (..., 1, M)
+        return slot(state, "square", g).lerp_(square, share).clone()
+    rows, columns = square.mean(-1, keepdim=True), square.mean(-2, keepdim=True)
+    row = slot(state, "row", rows).lerp_(rows, share)  # (..., N, 1)
+    column = slot(state, "column", columns).lerp_(columns, share)  # (..., 1, M)
     return row / row.mean(-2, keepdim=True) * column  # (..., N, M)
-
-
-def _running(state: dict[str, Tensor], slot: str, new: Tensor, share: float) -> Tensor:
-    return state.setdefault(slot, torch.zeros_like(new)).lerp_(new, share)
 
 
 def _rms(x: Tensor) -> Tensor:

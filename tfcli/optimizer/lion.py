@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from tfcli.optimizer.groups import group, trainable
+from tfcli.optimizer.state import slot
 from tfcli.values import NonNegative, Positive, Rate
 
 
@@ -45,7 +46,7 @@ class LionOptimizer(torch.optim.Optimizer):
 
     def _update(self, x: list[torch.Tensor], settings: dict[str, Any], lr: float) -> None:
         g = [p.grad for p in x]
-        m = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in x]
+        m = [slot(self.state[p], "momentum", p) for p in x]
         direction = torch._foreach_lerp(m, g, 1 - settings["beta1"])
         torch._foreach_sign_(direction)
         torch._foreach_mul_(x, 1 - lr * settings["weight_decay"])

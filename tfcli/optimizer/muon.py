@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tfcli.optimizer.groups import group, hidden_matrices, trainable
 from tfcli.optimizer.native import Groups, fused
+from tfcli.optimizer.state import slot
 from tfcli.precision import cpu_has_bf16
 from tfcli.values import Count, NonNegative, Positive, Rate
 
@@ -72,7 +73,7 @@ class MuonOptimizer(torch.optim.Optimizer):
 
     def _update(self, x: list[Tensor], settings: dict[str, Any], lr: float) -> None:
         g, mu = [p.grad for p in x], settings["momentum"]
-        m = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in x]
+        m = [slot(self.state[p], "momentum", p) for p in x]
         torch._foreach_lerp_(m, g, 1 - mu)
         ahead = torch._foreach_lerp(g, m, mu) if settings["nesterov"] else m
         torch._foreach_mul_(x, 1 - lr * settings["weight_decay"])

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -10,6 +11,13 @@ from tfcli.errors import ConfigError
 from tfcli.optimizer.groups import trainable
 
 _INSTEAD = "or take the weights alone with init_from"
+
+
+def slot(state: dict[str, Tensor], name: str, like: Tensor) -> Tensor:
+    """A tensor that an optimizer remembers, of zeros at first."""
+    if name not in state:
+        state[name] = torch.zeros_like(like)
+    return state[name]
 
 
 def state_by_name(optimizer: Optimizer, model: nn.Module) -> dict[str, dict[str, Any]]:

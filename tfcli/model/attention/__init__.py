@@ -75,8 +75,8 @@ class Attention(nn.Module):
         raise NotImplementedError
 
     def single(self) -> Single:
-        """The same for one token of one text, (D,), its view and its cache, in evaluation."""
-        return lambda x, view, cache: self(x[None, None], view, cache)[0, 0]
+        """The same for one token of one text, (D,), its glance (see `model.single`) and its cache, in evaluation."""
+        return lambda x, glance, cache: self(x[None, None], glance.view(), cache)[0, 0]
 
     def new_cache(self) -> Cache:
         """An empty cache for decoding."""

@@ -1,12 +1,14 @@
 """Attention whose query heads share key and value heads: multi-head, grouped-query and multi-query by their numbers."""
 
+import torch
 from torch import Tensor
 
 from tfcli.errors import ConfigError
-from tfcli.model.attend import Kernel, attend, attend_single, attention_weights
+from tfcli.model.attend import Kernel, attend, attention_weights
 from tfcli.model.attention import Attention, View
 from tfcli.model.cache import Cache, recall
 from tfcli.model.linear import Linear, Single
+from tfcli.model.single import Glance, attend_single
 from tfcli.model.visibility import Rule
 from tfcli.values import Count, Rate
 
@@ -30,7 +32,7 @@ class Grouped(Attention):
         bias: bool = False,
         out_bias: bool | None = None,  # None: as bias
         dropout: Rate = 0.0,
-        kernel: Kernel = "auto",
+        kernel: Kernel = "sdpa",
     ) -> None:
         super().__init__()
         n_kv_heads = n_kv_heads or n_heads
@@ -55,27 +57,31 @@ class Grouped(Attention):
     def heads(self, x: Tensor, view: View, cache: Cache | None = None) -> tuple[Tensor, ...]:
         """(B, T, D) -> turned queries (B, T, H, E), and all keys and values there are, (B, S, K, E)."""
         heads = self.qkv(x).unflatten(-1, (-1, self.head_dim))  # (B, T, H + 2K, E)
-        n_keys = self.n_heads + self.n_kv_heads
-        v = heads[:, :, n_keys:]
-        if view.rotation is not None:
-            heads = view.rotation(heads[:, :, :n_keys])  # queries and keys turned in one go
-        q, k = heads[:, :, : self.n_heads], heads[:, :, self.n_heads : n_keys]
-        return q, *recall(cache, lambda: (k, v))
+        if view.rotation is None:
+            q, k, v = heads.split((self.n_heads, self.n_kv_heads, self.n_kv_heads), dim=2)
+        else:
+            turned, v = heads.split((self.n_heads + self.n_kv_heads, self.n_kv_heads), dim=2)
+            q, k = view.rotation(turned).split((self.n_heads, self.n_kv_heads), dim=2)  # both in one go
+        if cache is None:
+            return q, k, v
+        kv = recall(cache, lambda: torch.cat((k, v), dim=2))  # one tensor to remember: (B, S, 2K, E)
+        return q, *kv.split(self.n_kv_heads, dim=2)
 
     def single(self) -> Single:
         general = super().single()
         if self.kernel == "eager":
             return general
-        qkv, out, n_heads, width = self.qkv.single(), self.out.single(), self.n_heads, self.head_dim
-        n_keys, scale = n_heads + self.n_kv_heads, width**-0.5
+        qkv, out, n_heads, n_kv, width = self.qkv.single(), self.out.single(), self.n_heads, self.n_kv_heads, self.head_dim
+        scale = width**-0.5
 
-        def step(x: Tensor, view: View, cache: Cache) -> Tensor:
-            if view.position.enters == "score":
-                return general(x, view, cache)
+        def step(x: Tensor, glance: Glance, cache: Cache) -> Tensor:
+            if glance.scores:
+                return general(x, glance, cache)
             heads = qkv(x).view(-1, width)  # (H + 2K, E)
-            turned = heads if view.rotation is None else view.rotation.single(heads[:n_keys])
-            k, v = cache.recall_one((turned[n_heads:n_keys], heads[n_keys:]))
-            return out(attend_single(turned[:n_heads], k, v, view, scale))
+            if glance.rotation is not None:
+                glance.rotation.turn_(heads[: n_heads + n_kv])
+            kv = cache.recall_one(heads[n_heads:])  # (S, 2K, E)
+            return out(attend_single(heads[:n_heads], kv[:, :n_kv], kv[:, n_kv:], glance.added, scale))
 
         return step
 

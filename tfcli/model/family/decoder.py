@@ -113,19 +113,27 @@ class Decoder(nn.Module):
 
         present: (B, T), False where a row has no token (ragged prompts, padded on any side; None: all there).
         """
+        if present is None and ids.numel() == 1 and self.can_be_short(ids, state):
+            return self.short_step(ids, state)
         this = state.advance(ids, present)
         self.refuse_beyond(this)
         caches, n_new = state.caches, ids.shape[1]
-        if ids.numel() == 1 and self.can_be_short(ids, state):
-            x = self.embedding(ids, lambda x: self.stack.embed(x, this.q_pos))
-            stack, head = state.short(self)
-            return head(stack(x[0, 0], this, caches))[None, None]
         if self.stack.stable_until is not None:
             text, whole = state.whole(ids)
             if state.slots > self.stack.stable_until:
                 ids, this, caches = text, whole, None  # what is remembered no longer holds
         x = self.run(ids, this, caches)[:, -n_new:]
         return self.head(x[:, -1:] if last else x)
+
+    def short_step(self, ids: Tensor, state: State) -> Tensor:
+        """The same for one token of one text, by the closures of `Stack.single`."""
+        place, state.slots = state.slots, state.slots + 1
+        positions = arange(place, 1, ids.device)
+        if self.context is not None:
+            self.refuse_beyond(Pass(positions, arange(0, place + 1, ids.device)))
+        x = self.embedding(ids, lambda x: self.stack.embed(x, positions))
+        stack, head = state.short(self)
+        return head(stack(x[0, 0], place, state.caches))[None, None]
 
     def can_be_short(self, ids: Tensor, state: State) -> bool:
         """Whether one token can go the way of `Stack.single`."""

@@ -19,23 +19,24 @@ class Rotation(NamedTuple):
 
     def __call__(self, x: Tensor) -> Tensor:
         """(B, T, H, E) -> the same with its first R features turned; computed in fp32, returned as it came."""
-        width = self.cos.shape[-1]  # (..., T, H, E) just as well
+        width = self.cos.shape[-1]
         if width < x.shape[-1]:
             return torch.cat((self(x[..., :width]), x[..., width:]), dim=-1)
-        turned = x.float()
+        wide = x.float()
+        return torch.addcmul(wide * self.cos, self.swapped(wide), self.sin).to(x.dtype)
+
+
+    def turn_(self, x: Tensor) -> Tensor:
+        """(H, E) features at one place, for which cos and sin are (R,), turned where they are."""
+        width = len(self.cos)
+        part = x if width == x.shape[-1] else x[:, :width]
+        return torch.addcmul(part * self.cos, self.swapped(part), self.sin, out=part)
+
+    def swapped(self, x: Tensor) -> Tensor:
+        """Each feature's partner in its place."""
         if self.interleaved:
-            swapped = turned.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-        else:
-            swapped = turned.roll(width // 2, dims=-1)
-        return torch.addcmul(turned * self.cos, swapped, self.sin).to(x.dtype)
-
-
-    def single(self, x: Tensor) -> Tensor:
-        """The same at one place, (H, E) -> (H, E), in as few calls as can be."""
-        cos, sin = self.cos.view(-1), self.sin.view(-1)
-        if self.interleaved or len(cos) < x.shape[-1]:
-            return Rotation(cos, sin, self.interleaved)(x)
-        return torch.addcmul(x * cos, x.roll(len(cos) // 2, -1), sin)
+            return x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        return x.roll(x.shape[-1] // 2, -1)
 
 
 class PositionScheme(nn.Module):
