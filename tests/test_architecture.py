@@ -14,8 +14,9 @@ ROOT = Path(tfcli.__file__).parent
 FLOORS = [  # a module imports only from lower floors; the longest name that fits decides
     ["errors", "batch"],
     ["values", "choices", "device"],
-    ["model.visibility", "model.cache", "model.linear", "model.position", "model.ffn", "schedule", "sampler",
-     "tokenizer", "metrics", "loss", "precision", "optimizer", "console", "runlog", "detokenize", "windows"],
+    ["model.linear", "precision"],
+    ["model.visibility", "model.cache", "model.position", "model.ffn", "schedule", "sampler",
+     "tokenizer", "metrics", "loss", "optimizer", "console", "runlog", "detokenize", "windows"],
     ["model.norm", "model.placement", "model.init", "model.head", "model.position.alibi", "model.position.learned",
      "model.position.none", "model.position.rope", "model.position.shaw", "model.position.sinusoidal",
      "model.position.t5", "model.ffn.dense", "model.ffn.gated", "model.attention", "data", "reader"],

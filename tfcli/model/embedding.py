@@ -42,3 +42,18 @@ class TokenEmbedding(nn.Module):
         x = add_position(x)
         x = x if self.norm is None else self.norm(x)
         return x if self.dropout is None else self.dropout(x)
+
+    def single(self, add_position: Callable[[Tensor, int], Tensor] | None) -> Callable[[Tensor, int], Tensor]:
+        """The same for one token in evaluation: its id as a tensor of one, and its place -> (D,).
+
+        add_position: takes (1, 1, D) and the place; None: position does not enter here.
+        """
+        table, scale, norm = self.table.weight, self.scale, self.norm
+
+        def step(token: Tensor, place: int) -> Tensor:
+            x = table[token.item()]
+            x = x if scale is None else x * scale
+            x = x if add_position is None else add_position(x[None, None], place)[0, 0]
+            return x if norm is None else norm(x)
+
+        return step

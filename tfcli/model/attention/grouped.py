@@ -80,8 +80,8 @@ class Grouped(Attention):
             heads = qkv(x).view(-1, width)  # (H + 2K, E)
             if glance.rotation is not None:
                 glance.rotation.turn_(heads[: n_heads + n_kv])
-            kv = cache.recall_one(heads[n_heads:])  # (S, 2K, E)
-            return out(attend_single(heads[:n_heads], kv[:, :n_kv], kv[:, n_kv:], glance.added, scale))
+            k, v = cache.recall_one(heads[n_heads:]).split(n_kv, 1)  # (S, 2K, E)
+            return out(attend_single(heads[:n_heads], k, v, glance.added, scale))
 
         return step
 

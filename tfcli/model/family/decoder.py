@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ class State:
         self.caches = stack.new_caches()
         self.slots = 0  # time steps read, padding included
         self.positions: Tensor | None = None  # (B, slots) once a row was padded
-        self.singles: tuple[Callable, Callable] | None = None
+        self.single: Callable | Literal[False] | None = None  # the short way for one token; None: not yet asked for
         self.ids: Tensor | None = None  # (B, slots), kept where a longer text may have to be read anew
 
     def advance(self, ids: Tensor, present: Tensor | None) -> Pass:
@@ -48,12 +49,6 @@ class State:
         for cache in self.caches:
             cache.slack += padding
         return Pass(new, self.positions, padded=True)
-
-    def short(self, model: Decoder) -> tuple[Callable, Callable]:
-        """The model's stack and head for one token, prepared once."""
-        if self.singles is None:
-            self.singles = model.stack.single(), model.head.single()
-        return self.singles
 
     def reorder(self, rows: Tensor) -> None:
         """Row i goes on from where row rows[i] stood; rows may repeat (samples, beams) or be left out (finished)."""
@@ -113,8 +108,11 @@ class Decoder(nn.Module):
 
         present: (B, T), False where a row has no token (ragged prompts, padded on any side; None: all there).
         """
-        if present is None and ids.numel() == 1 and self.can_be_short(ids, state):
-            return self.short_step(ids, state)
+        if present is None and ids.numel() == 1 and state.positions is None and not torch.is_grad_enabled():
+            if state.single is None:
+                state.single = self.single() if self.can_be_short(ids) else False
+            if state.single:
+                return state.single(ids, state)
         this = state.advance(ids, present)
         self.refuse_beyond(this)
         caches, n_new = state.caches, ids.shape[1]
@@ -125,24 +123,32 @@ class Decoder(nn.Module):
         x = self.run(ids, this, caches)[:, -n_new:]
         return self.head(x[:, -1:] if last else x)
 
-    def short_step(self, ids: Tensor, state: State) -> Tensor:
-        """The same for one token of one text, by the closures of `Stack.single`."""
-        place, state.slots = state.slots, state.slots + 1
-        positions = arange(place, 1, ids.device)
-        if self.context is not None:
-            self.refuse_beyond(Pass(positions, arange(0, place + 1, ids.device)))
-        x = self.embedding(ids, lambda x: self.stack.embed(x, positions))
-        stack, head = state.short(self)
-        return head(stack(x[0, 0], place, state.caches))[None, None]
+    def single(self) -> Callable[[Tensor, State], Tensor]:
+        """`step` for one token of one text, by the shortest ways of its parts (see `model.single`)."""
+        device = torch.device("cpu")
+        enters = any(scheme.enters == "input" for scheme in self.stack.positions)
+        embed = self.embedding.single(
+            (lambda x, place: self.stack.embed(x, arange(place, 1, device))) if enters else None
+        )
+        stack, head, context = self.stack.single(), self.head.single(), self.context
 
-    def can_be_short(self, ids: Tensor, state: State) -> bool:
-        """Whether one token can go the way of `Stack.single`."""
+        def step(token: Tensor, state: State) -> Tensor:
+            place = state.slots
+            if place == context:
+                self.refuse_beyond(Pass(arange(place, 1, device), arange(0, place + 1, device)))
+            state.slots = place + 1
+            return head(stack(embed(token, place), place, state.caches)).view(1, 1, -1)
+
+        return step
+
+    def can_be_short(self, ids: Tensor) -> bool:
+        """Whether one token can go that way: evaluation in fp32 on a CPU."""
         return (
-            ids.device.type == "cpu"
-            and state.positions is None
+            not self.training
             and self.stack.stable_until is None
+            and ids.device.type == "cpu"
             and self.embedding.table.weight.dtype is torch.float32
-            and not (self.training or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"))
+            and not torch.is_autocast_enabled("cpu")
         )
 
     def run(self, ids: Tensor, this: Pass, caches: list | None = None) -> Tensor:

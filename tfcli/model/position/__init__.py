@@ -28,7 +28,7 @@ class Rotation(NamedTuple):
 
     def turn_(self, x: Tensor) -> Tensor:
         """(H, E) features at one place, for which cos and sin are (R,), turned where they are."""
-        width = len(self.cos)
+        width = self.cos.shape[0]
         part = x if width == x.shape[-1] else x[:, :width]
         return torch.addcmul(part * self.cos, self.swapped(part), self.sin, out=part)
 
