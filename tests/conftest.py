@@ -14,10 +14,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 TINY_RUN = [
     "data=text", "data.sample_by=line", "data.packing=documents", "data.validation_fraction=0.2",
     "tokenizer=char", "precision=fp32",
-    "size.d_model=16", "size.n_layers=2", "size.n_heads=2", "size.n_kv_heads=1", "size.d_ff=32", "size.context=24",
+    "size.d_model=16", "size.n_layers=2", "size.n_heads=2", "size.n_kv_heads=1", "size.d_ff=32",
+    "size.context=24",
     "train.steps=6", "train.batch_size=4", "train.log_every=1", "train.eval_every=3", "schedule.warmup=2",
 ]  # fmt: skip
-WORDS = ("ash birch cedar elm fir hazel larch lime maple oak pine poplar rowan spruce willow yew " * 4).split()
+WORDS = (
+    "ash birch cedar elm fir hazel larch lime maple oak pine poplar rowan spruce willow yew " * 4
+).split()
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,8 @@ FLOORS = [  # a module imports only from lower floors; the longest name that fit
     ["model.linear", "precision"],
     ["model.visibility", "model.cache", "model.position", "model.ffn", "schedule", "sampler",
      "tokenizer", "metrics", "loss", "optimizer", "console", "runlog", "detokenize", "windows"],
-    ["model.norm", "model.placement", "model.init", "model.head", "model.position.alibi", "model.position.learned",
+    ["model.norm", "model.placement", "model.init", "model.head", "model.position.alibi",
+     "model.position.learned",
      "model.position.none", "model.position.rope", "model.position.shaw", "model.position.sinusoidal",
      "model.position.t5", "model.ffn.dense", "model.ffn.gated", "model.attention", "data", "reader"],
     ["model.attend", "model.single", "model.embedding", "model.parts", "objective"],
@@ -74,7 +75,9 @@ def test_imports_go_down(name: str) -> None:
             {name, other} <= {m for m in modules() if m == top or m.startswith(f"{top}.")} or other == top
             for top in SAME_FLOOR
         )
-        assert floor(other) < floor(name) or together and floor(other) == floor(name), f"{name} imports {other}"
+        assert floor(other) < floor(name) or (together and floor(other) == floor(name)), (
+            f"{name} imports {other}"
+        )
 
 
 @pytest.mark.parametrize("name", sorted(modules()))
@@ -88,7 +91,7 @@ def test_a_group_has_the_name_of_the_module_that_its_choices_name(group: str) ->
     for path in (choices.config_dir() / group).glob("*.yaml"):
         for target in choices.targets_in(path.read_text(encoding="utf-8")):
             module = target.rpartition(".")[0]
-            here = group in module.split(".") or group in ("rule", "attention") and "visibility" in module
+            here = group in module.split(".") or (group in ("rule", "attention") and "visibility" in module)
             assert here, f"{group}/{path.name} names {target}"
 
 
@@ -103,4 +106,4 @@ def test_no_private_state_is_set_on_modules_from_outside() -> None:
     for name, path in modules().items():
         if name.startswith("model."):
             text = path.read_text(encoding="utf-8")
-            assert "hasattr(" not in text and "isinstance(" not in text or name in ("model.init",), name
+            assert ("hasattr(" not in text and "isinstance(" not in text) or name in ("model.init",), name

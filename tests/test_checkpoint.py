@@ -49,7 +49,9 @@ def test_loading_twice_under_different_seeds_gives_the_same_weights(run: Path) -
     assert all(torch.equal(tensor, seen[1][name]) for name, tensor in seen[0].items())
 
 
-@pytest.mark.parametrize("target", ["os.system", "builtins.eval", "subprocess.run", "tfcli.build.make", "hydra.utils.call"])
+@pytest.mark.parametrize(
+    "target", ["os.system", "builtins.eval", "subprocess.run", "tfcli.build.make", "hydra.utils.call"]
+)
 @pytest.mark.parametrize("node", ["ffn", "attention", "tokenizer"])
 def test_a_config_that_names_a_foreign_constructor_is_refused_before_it_is_imported(
     run: Path, tmp_path: Path, target: str, node: str

@@ -24,7 +24,9 @@ Train = Callable[..., None]
 
 
 def same_state(a: Path, b: Path) -> None:
-    """Two checkpoints hold bitwise the same weights, optimizer, random numbers, place in the data and counters."""
+    """Two checkpoints hold bitwise the same weights, optimizer, random numbers, place in the data and
+    counters.
+    """
     for name, tensor in load_file(a / "model.safetensors").items():
         assert torch.equal(tensor, load_file(b / "model.safetensors")[name]), name
     first, second = checkpoint.load_training(a), checkpoint.load_training(b)
@@ -44,7 +46,13 @@ def leaves(tree: object, path: str = "") -> dict:
     return {path: tree}
 
 
-NOISY = ["size.dropout=0.3", "train.batch_size=6", "train.micro_batch_size=2", "train.keep_last=50", "train.steps=14"]
+NOISY = [
+    "size.dropout=0.3",
+    "train.batch_size=6",
+    "train.micro_batch_size=2",
+    "train.keep_last=50",
+    "train.steps=14",
+]
 
 
 def test_a_run_stopped_and_resumed_three_times_is_the_run_never_stopped(train: Train, tmp_path: Path) -> None:
@@ -103,7 +111,9 @@ def test_newest_and_best_checkpoints_are_kept_by_number(train: Train, tmp_path: 
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """The third loss of a run is NaN, with all of its gradients."""
     real, count = Run.loss, iter(range(1, 1000))
-    monkeypatch.setattr(Run, "loss", lambda self, batch: real(self, batch) * (float("nan") if next(count) == 3 else 1))
+    monkeypatch.setattr(
+        Run, "loss", lambda self, batch: real(self, batch) * (float("nan") if next(count) == 3 else 1)
+    )
 
 
 @pytest.mark.usefixtures("poisoned")
@@ -151,7 +161,9 @@ def test_a_changed_horizon_is_said_and_the_rate_follows_it(
     assert rates[9] == pytest.approx(5e-5)
 
 
-@pytest.mark.parametrize("change", ["attention=mqa", "size.d_model=32", "tokenizer=byte", "seed=5", "data.bos=false"])
+@pytest.mark.parametrize(
+    "change", ["attention=mqa", "size.d_model=32", "tokenizer=byte", "seed=5", "data.bos=false"]
+)
 def test_what_makes_the_run_another_cannot_change(train: Train, tmp_path: Path, change: str) -> None:
     run = tmp_path / "run"
     train(f"out={run}", "train.steps=1")
@@ -215,7 +227,14 @@ def test_chunked_loss_and_compiled_keys_change_nothing_that_is_learned(train: Tr
 
 
 def start(tmp_path: Path, corpus: Path, *overrides: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "tfcli.cli.train", *TINY_RUN, f"data.path={corpus}", f"out={tmp_path / 'run'}"]
+    command = [
+        sys.executable,
+        "-m",
+        "tfcli.cli.train",
+        *TINY_RUN,
+        f"data.path={corpus}",
+        f"out={tmp_path / 'run'}",
+    ]
     return subprocess.Popen([*command, *overrides], stderr=subprocess.PIPE, text=True)
 
 
@@ -226,7 +245,9 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_says_so_and_exits_with_128_and_its_number(tmp_path: Path, corpus: Path, number: int) -> None:
+def test_a_signal_saves_says_so_and_exits_with_128_and_its_number(
+    tmp_path: Path, corpus: Path, number: int
+) -> None:
     process = start(tmp_path, corpus, "train.steps=100000", "train.eval_every=null")
     log = tmp_path / "run/metrics.jsonl"
     wait_for(lambda: log.exists() and log.stat().st_size > 0)

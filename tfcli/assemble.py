@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,26 +52,36 @@ def plan(config: DictConfig, start: Path | None = None) -> Plan:
     model = build.rehearse(config)
     if model.context is not None and settings.seq_len > model.context:
         raise ConfigError(
-            f"train.seq_len={settings.seq_len}: must be at most size.context={model.context}, the positions that the "
+            f"train.seq_len={settings.seq_len}: must be at most size.context={model.context}, the "
+            f"positions that the "
             "model has"
         )
     if settings.batch_size % (settings.micro_batch_size or 1):
         raise ConfigError(
-            f"train.micro_batch_size={settings.micro_batch_size} must divide train.batch_size={settings.batch_size}"
+            f"train.micro_batch_size={settings.micro_batch_size} must divide "
+            f"train.batch_size={settings.batch_size}"
         )
     objective = build.make(config.objective, "objective", offer={"pad_id": 0})
     if objective.family != model.family:
-        raise ConfigError(f"objective={config.choices.objective} is for family={objective.family}, not {model.family}")
+        raise ConfigError(
+            f"objective={config.choices.objective} is for family={objective.family}, not {model.family}"
+        )
     precision = build.make(config.precision, "precision").resolve(device, config.size.d_model)
     optimizer = build.make(config.optimizer, "optimizer")
     optimizer.build(model)
+    schedule = build.make(config.schedule, "schedule")
+    if schedule.absolute and optimizer.lr != 1:
+        raise ConfigError(
+            f"schedule={config.choices.schedule}: its values are learning rates, not factors of optimizer.lr="
+            f"{optimizer.lr:g}; set optimizer.lr=1 (schedule.factor scales them)"
+        )
     return Plan(
         config=stored(config, precision, optimizer),
         settings=settings,
         source=build.make(config.data, "data"),
         recipe=build.make(config.tokenizer, "tokenizer"),
         optimizer=optimizer,
-        schedule=build.make(config.schedule, "schedule"),
+        schedule=schedule,
         precision=precision,
         device=device,
         folder=run_folder(config, start),
@@ -102,16 +112,23 @@ def run_folder(config: DictConfig, start: Path | None) -> Path:
     return next(p for p in chain([named], (Path(f"{named}-{i}") for i in range(2, 10**6))) if not p.exists())
 
 
-# --- going on from a checkpoint --------------------------------------------------------------------------------
+# --- going on from a checkpoint -----------------------------------------------------------------------------
 
 
-def merged(base: DictConfig, before: DictConfig, after: DictConfig, keys: Sequence[str] = ()) -> tuple[DictConfig, list]:
-    """What the new overrides change (`before` -> `after`) laid over `base`; and the changes as (key, old, new).
+def merged(
+    base: DictConfig, before: DictConfig, after: DictConfig, keys: Sequence[str] = ()
+) -> tuple[DictConfig, list]:
+    """What the new overrides change (`before` -> `after`) laid over `base`; and the changes as (key, old,
+    new).
 
     keys: only these top-level ones are laid over; the others come from `after` as they are.
     """
     base, before, after = (flat(build.plain(c)) for c in (base, before, after))
-    inside = (lambda key: key.split(".")[0] in keys) if keys else lambda key: key.split(".")[0] not in OF_ONE_COMMAND
+    inside = (
+        (lambda key: key.split(".")[0] in keys)
+        if keys
+        else lambda key: key.split(".")[0] not in OF_ONE_COMMAND
+    )
     result = {key: value for key, value in base.items() if inside(key)}
     result |= {key: value for key, value in after.items() if not inside(key)}
     changes = []
@@ -155,10 +172,14 @@ Say = Callable[[str], None]
 def start(
     config: DictConfig, overrides: list[str], compose: Compose, folders: Sequence[Path], say: Say
 ) -> tuple[DictConfig, Path | None]:
-    """The configuration of the run, and the checkpoint it starts from: by `resume`, by `init_from`, or none."""
+    """The configuration of the run, and the checkpoint it starts from: by `resume`, by `init_from`, or
+    none.
+    """
     config.overrides = [o for o in overrides if o.partition("=")[0] not in ("resume", "init_from", "out")]
     if config.resume and config.init_from:
-        raise ConfigError("resume and init_from: one of them; resume goes on with a run, init_from starts a new one")
+        raise ConfigError(
+            "resume and init_from: one of them; resume goes on with a run, init_from starts a new one"
+        )
     resume = newest_run(config) if config.resume == "auto" else config.resume and Path(config.resume)
     if config.resume == "auto" and resume is None:
         say("resume=auto: no run to go on with, so a new one starts")
@@ -173,22 +194,31 @@ def start(
 def initialised(
     where: Path, compose: Compose, config: DictConfig, folders: Sequence[Path], say: Say
 ) -> tuple[DictConfig, Path]:
-    """The configuration of a new run whose weights and tokenizer come from a checkpoint, and with them its model."""
+    """The configuration of a new run whose weights and tokenizer come from a checkpoint, and with them its
+    model.
+    """
     path = checkpoint.find(where, say)
     old = checkpoint.read_config(path / "config.yaml", folders)
     asked, _ = merged(old, compose([]), config, keys=(*MODEL, "tokenizer"))
-    asked.choices = {group: old.choices[group] if group in (*MODEL, "tokenizer") else choice
-                     for group, choice in config.choices.items()}
+    asked.choices = {
+        group: old.choices[group] if group in (*MODEL, "tokenizer") else choice
+        for group, choice in config.choices.items()
+    }
     return asked, path
 
 
 def resumed(
-    folder: Path, compose: Compose, overrides: Sequence[str], folders: Sequence[Path], say: Say, asked: DictConfig
+    folder: Path,
+    compose: Compose,
+    overrides: Sequence[str],
+    folders: Sequence[Path],
+    say: Say,
+    asked: DictConfig,
 ) -> tuple[DictConfig, Path]:
     """The configuration of a run that goes on, and its checkpoint.
 
-    It is the stored one, changed by what the command line says anew; every change is printed. What makes the model,
-    the tokenizer, the data or the seed another cannot change: ConfigError.
+    It is the stored one, changed by what the command line says anew; every change is printed. What makes the
+    model, the tokenizer, the data or the seed another cannot change: ConfigError.
     """
     path = checkpoint.find(folder, say)
     old = checkpoint.read_config(path / "config.yaml", folders)
@@ -216,14 +246,16 @@ def rule(group: str) -> str:
 
 
 def newest_run(config: DictConfig) -> Path | None:
-    """The run that resume=auto means: `out` if it holds one, else the newest in runs/<name>; None: there is none."""
+    """The run that resume=auto means: `out` if it holds one, else the newest in runs/<name>; None: there is
+    none.
+    """
     if config.out is not None:
         return Path(config.out) if checkpoint.steps(Path(config.out)) else None
     runs = [p for p in (Path("runs") / str(config.name)).glob("*") if checkpoint.steps(p)]
     return max(runs, key=lambda p: checkpoint.steps(p)[-1].stat().st_mtime, default=None)
 
 
-# --- with data -------------------------------------------------------------------------------------------------
+# --- with data ----------------------------------------------------------------------------------------------
 
 
 def assemble(plan: Plan) -> Run:
@@ -282,7 +314,11 @@ def facts(plan: Plan, run: Run) -> dict[str, list[tuple[str, Any]]]:
             ("FLOPs per token", flops),
             ("vocabulary", run.tokenizer.vocab_size),
         ],
-        "data": [(f"{part} {name}", value) for part, kinds in run.corpus.facts.items() for name, value in kinds.items()],
+        "data": [
+            (f"{part} {name}", value)
+            for part, kinds in run.corpus.facts.items()
+            for name, value in kinds.items()
+        ],
         "run": [
             ("folder", str(plan.folder)),
             ("steps", settings.steps),

@@ -13,7 +13,9 @@ IGNORE = -100  # a label that is not scored
 
 @dataclass
 class Batch:
-    """One batch, batch first and time second. `None` positions say, without looking at data, that nothing is padded."""
+    """One batch, batch first and time second. `None` positions say, without looking at data, that nothing is
+    padded.
+    """
 
     inputs: Tensor  # (B, T) what the model reads
     labels: Tensor | None = None  # (B, T), IGNORE where nothing is scored
@@ -31,7 +33,9 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{n: t.to(device, non_blocking=True) for n, t in tensors.items() if t is not None})
+        return replace(
+            self, **{n: t.to(device, non_blocking=True) for n, t in tensors.items() if t is not None}
+        )
 
 
 def pad(rows: list[Tensor], value: int, length: int | None = None) -> Tensor:

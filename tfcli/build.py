@@ -41,8 +41,8 @@ def plain(node: Any) -> Any:
 def make(node: Any, key: str, offer: dict[str, Any] | None = None, **extra: Any) -> Any:
     """What the node's `_target_` constructs from the node's values, nested nodes first.
 
-    `extra` are further keyword arguments; of those in `offer` the constructor gets what it takes and the node does
-    not set. Raises ConfigError, naming `key`, for a value that its annotation refuses.
+    `extra` are further keyword arguments; of those in `offer` the constructor gets what it takes and the
+    node does not set. Raises ConfigError, naming `key`, for a value that its annotation refuses.
     """
     node = plain(node)
     if not isinstance(node, dict) or "_target_" not in node:
@@ -50,14 +50,18 @@ def make(node: Any, key: str, offer: dict[str, Any] | None = None, **extra: Any)
     try:
         constructor = get_object(node["_target_"])
     except Exception as error:
-        raise ConfigError(f"{key}._target_={node['_target_']}: cannot be found ({error})".splitlines()[0]) from None
+        raise ConfigError(
+            f"{key}._target_={node['_target_']}: cannot be found ({error})".splitlines()[0]
+        ) from None
     arguments = {
         name: make(value, f"{key}.{name}") if isinstance(value, dict) and "_target_" in value else value
         for name, value in node.items()
         if name != "_target_"
     }
     taken = parameters(constructor)
-    offered = {name: value for name, value in (offer or {}).items() if name in taken and name not in arguments}
+    offered = {
+        name: value for name, value in (offer or {}).items() if name in taken and name not in arguments
+    }
     return constructor(**check_arguments(constructor, {**arguments, **offered, **extra}, key))
 
 
@@ -66,8 +70,9 @@ def settings(kind: type, node: Any, key: str) -> Any:
     return kind(**check_arguments(kind, plain(node), key))
 
 
-def per_layer(node: Any, key: str, facts: Callable[..., dict[str, Any]] = lambda: {}) -> PerLayer:
-    """Makers for each kind of layer: the node itself, or `pattern: [local, full]` and a node for each name in it.
+def per_layer(node: Any, key: str, facts: Callable[..., dict[str, Any]] = dict) -> PerLayer:
+    """Makers for each kind of layer: the node itself, or `pattern: [local, full]` and a node for each name in
+    it.
 
     `facts` says, from a brick's neighbours, what is offered to its constructor.
     """
@@ -85,12 +90,15 @@ def per_layer(node: Any, key: str, facts: Callable[..., dict[str, Any]] = lambda
         wrong = unknown[0] if unknown else "[]"
         raise ConfigError(f"{key}.pattern: {wrong}: must name {', '.join(names)}" + suggest(wrong, names))
     return PerLayer(
-        tuple(maker(node[name], f"{key}.{name}") for name in names), tuple(names.index(name) for name in pattern)
+        tuple(maker(node[name], f"{key}.{name}") for name in names),
+        tuple(names.index(name) for name in pattern),
     )
 
 
 def model(config: Any, vocab_size: int, fill: bool = True) -> nn.Module:
-    """The model that the groups describe; `fill` it by `init` under torch's seed, or leave that to a checkpoint."""
+    """The model that the groups describe; `fill` it by `init` under torch's seed, or leave that to a
+    checkpoint.
+    """
     size = settings(Size, config.size, "size")
 
     def make_norm() -> nn.Module:
@@ -116,6 +124,8 @@ def model(config: Any, vocab_size: int, fill: bool = True) -> nn.Module:
 
 
 def rehearse(config: Any) -> nn.Module:
-    """The model on torch's meta device, without numbers: whether the parts fit, before any data is touched."""
+    """The model on torch's meta device, without numbers: whether the parts fit, before any data is
+    touched.
+    """
     with torch.device("meta"):
         return model(config, vocab_size=8, fill=False)

@@ -1,11 +1,11 @@
 """Checkpoints: complete or not there, readable while training goes on, and unable to call what they like.
 
-    run/config.yaml  run/metrics.jsonl  run/checkpoints/step-00000500/
-        model.safetensors   the weights, each tensor once
-        config.yaml         the resolved configuration
-        tokenizer.json      and tokenizer_config.json
-        training.pt         what training needs to go on: optimizer, order of data, random numbers, counters
-        manifest.json       step, hash of the tokenizer, and the size of every file
+run/config.yaml  run/metrics.jsonl  run/checkpoints/step-00000500/
+    model.safetensors   the weights, each tensor once
+    config.yaml         the resolved configuration
+    tokenizer.json      and tokenizer_config.json
+    training.pt         what training needs to go on: optimizer, order of data, random numbers, counters
+    manifest.json       step, hash of the tokenizer, and the size of every file
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Loaded(NamedTuple):
     path: Path
 
 
-# --- finding ---------------------------------------------------------------------------------------------------
+# --- finding ------------------------------------------------------------------------------------------------
 
 
 def step_of(folder: Path) -> int | None:
@@ -91,18 +91,23 @@ def find(where: str | Path, say: Any = None) -> Path:
             return folder
         if say:
             say(f"{folder}: damaged, {problem}; going back to the checkpoint before it")
-    raise ConfigError(f"{where}: no checkpoint; a run folder has checkpoints/step-..., each with a manifest.json")
+    raise ConfigError(
+        f"{where}: no checkpoint; a run folder has checkpoints/step-..., each with a manifest.json"
+    )
 
 
-# --- reading ---------------------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------------------
 
 
-def load(where: str | Path, device: str | torch.device = "cpu", folders: Sequence[Path] = (), say: Any = None) -> Loaded:
+def load(
+    where: str | Path, device: str | torch.device = "cpu", folders: Sequence[Path] = (), say: Any = None
+) -> Loaded:
     """Model (in evaluation mode), tokenizer and configuration of a checkpoint or of a run's newest one.
 
-    `folders` are the user's own config folders, whose constructors are trusted as well. Raises ConfigError for a
-    damaged folder, weights that are not the model's, a tokenizer that is not the one trained with, and a configuration
-    that names a constructor of which no installed configuration knows.
+    `folders` are the user's own config folders, whose constructors are trusted as well. Raises ConfigError
+    for a
+    damaged folder, weights that are not the model's, a tokenizer that is not the one trained with, and a
+    configuration that names a constructor of which no installed configuration knows.
     """
     path = find(where, say)
     manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
@@ -116,7 +121,9 @@ def load(where: str | Path, device: str | torch.device = "cpu", folders: Sequenc
 
 
 def read_config(path: Path, folders: Sequence[Path] = ()) -> DictConfig:
-    """A stored configuration, all of whose constructors some installed YAML names; else ConfigError, nothing called."""
+    """A stored configuration, all of whose constructors some installed YAML names; else ConfigError, nothing
+    called.
+    """
     try:
         config = OmegaConf.load(path)
     except Exception as error:
@@ -127,8 +134,9 @@ def read_config(path: Path, folders: Sequence[Path] = ()) -> DictConfig:
     for target in constructors(build.plain(config)):
         if target not in trusted:
             raise ConfigError(
-                f"{path}: names {target}, which no configuration of this installation does; it is not called. If it "
-                "is your own, name its folder with --config-dir"
+                f"{path}: names {target}, which no configuration of this installation does; it is not "
+                f"called. "
+                "If it is your own, name its folder with --config-dir"
             )
     return config
 
@@ -146,7 +154,9 @@ def constructors(node: Any) -> Iterable[str]:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Fills a model from a safetensors file, strictly: ConfigError if a name or a shape is not the model's."""
+    """Fills a model from a safetensors file, strictly: ConfigError if a name or a shape is not the
+    model's.
+    """
     from safetensors import SafetensorError, safe_open
 
     own = unique_tensors(model)
@@ -159,7 +169,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
         missing, unexpected = sorted(set(own) - saved), sorted(saved - set(own))
         if missing or unexpected:
             raise ConfigError(
-                f"{path}: not the weights of this model; missing {shown(missing)}; unexpected {shown(unexpected)}"
+                f"{path}: not the weights of this model; missing {shown(missing)}; "
+                f"unexpected {shown(unexpected)}"
             )
         for name, tensor in own.items():
             if list(tensor.shape) != file.get_slice(name).get_shape():
@@ -192,7 +203,7 @@ def load_training(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path / 'training.pt'}: cannot be read ({str(error).splitlines()[0]})") from None
 
 
-# --- writing ---------------------------------------------------------------------------------------------------
+# --- writing ------------------------------------------------------------------------------------------------
 
 
 def save(

@@ -1,4 +1,6 @@
-"""What the installed configs/ offer: groups, their choices, and the constructors they name. Reads text, not YAML."""
+"""What the installed configs/ offer: groups, their choices, and the constructors they name. Reads text, not
+YAML.
+"""
 
 import re
 from functools import cache
@@ -24,7 +26,9 @@ def groups(*folders: Path) -> list[str]:
 
 
 def choices(group: str, *folders: Path) -> list[str]:
-    """The names of a group's choices, sorted; a file whose name begins with _ is a base for others, no choice."""
+    """The names of a group's choices, sorted; a file whose name begins with _ is a base for others, no
+    choice.
+    """
     files = [p for folder in (config_dir(), *folders) for p in (folder / group).glob("*.yaml")]
     return sorted({p.stem for p in files if not p.stem.startswith("_")})
 

@@ -5,7 +5,9 @@ from collections.abc import Iterable
 
 
 class ConfigError(Exception):
-    """What the user asked for cannot be done; the message names the key or file and says what would be right."""
+    """What the user asked for cannot be done; the message names the key or file and says what would be
+    right.
+    """
 
 
 class RunError(Exception):
@@ -13,6 +15,6 @@ class RunError(Exception):
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """"; did you mean 'attention'?" where a known word is near, else the empty string."""
+    """What to say after a wrong word: `; did you mean 'attention'?` where a known word is near, else nothing."""
     near = difflib.get_close_matches(word, [str(k) for k in known], n=1, cutoff=0.6)
     return f"; did you mean '{near[0]}'?" if near else ""

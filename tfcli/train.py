@@ -31,6 +31,7 @@ from tfcli.sampler import Sampler
 from tfcli.tokenizer import Tokenizer
 from tfcli.values import Count, Positive
 
+
 class Interrupted(Exception):
     """A signal came while nothing was being changed: what is under way may be given up."""
 
@@ -90,7 +91,7 @@ class Run:
     config: Any  # resolved; kept in the run folder and in its checkpoints
     folder: Path
     log: RunLog
-    device: torch.device = torch.device("cpu")
+    device: torch.device
     at: Progressed = field(default_factory=Progressed)
 
     def __post_init__(self) -> None:
@@ -109,7 +110,9 @@ class Run:
         self.log.begin(self.at.step, settings=plain(self.config))
 
     def train(self) -> None:
-        """Trains to the last step. Raises RunError if it cannot go on; ends the process by 128+signal if asked to."""
+        """Trains to the last step. Raises RunError if it cannot go on; ends the process by 128+signal if
+        asked to.
+        """
         self.progress = Progress(self.settings.steps, step=self.at.step)
         try:
             self.loop()
@@ -137,15 +140,18 @@ class Run:
                 if self.every(run.save_every) or self.caught or self.wants_save:
                     self.save()
                 if run.patience is not None and at.since_best >= run.patience:
-                    self.say(f"stopping at step {at.step}: no better validation loss in {at.since_best} evaluations")
+                    self.say(
+                        f"stopping at step {at.step}: no better validation loss "
+                        f"in {at.since_best} evaluations"
+                    )
                     self.save()
                     break
 
     def every(self, n: int | None, last: bool = True) -> bool:
         """Whether a moment that comes every n steps is now; the last step counts as one."""
-        return n is not None and (self.at.step % n == 0 or last and self.at.step == self.settings.steps)
+        return n is not None and (self.at.step % n == 0 or (last and self.at.step == self.settings.steps))
 
-    # --- one step ----------------------------------------------------------------------------------------------
+    # --- one step -------------------------------------------------------------------------------------------
 
     def learn(self) -> None:
         """One optimizer step: the gradient of the mean over all the tokens that the step scores."""
@@ -186,7 +192,9 @@ class Run:
             )
 
     def finite(self, step: int, loss: float) -> bool:
-        """Whether the step may change the weights. If not, the run stops or skips the step, as settings say."""
+        """Whether the step may change the weights. If not, the run stops or skips the step, as settings
+        say.
+        """
         if math.isfinite(loss) and (math.isfinite(self.norm) or self.scaler.is_enabled()):
             self.at.skipped = 0
             return True
@@ -198,16 +206,22 @@ class Run:
         self.optimizer.zero_grad(set_to_none=True)
         self.save()
         raise RunError(
-            f"{what}; not finite. The weights of step {step - 1} are saved in {self.folder}, and a resumed run goes on "
+            f"{what}; not finite. The weights of step {step - 1} are saved in {self.folder}, and a "
+            f"resumed run goes on "
             "behind that batch; try a lower optimizer.lr, a longer schedule.warmup, or train.non_finite=skip"
         )
 
-    # --- moments -----------------------------------------------------------------------------------------------
+    # --- moments --------------------------------------------------------------------------------------------
 
     def write_log(self) -> None:
         """Means over the steps since the last log."""
         at = self.at
-        values = {"loss": at.nats / max(at.nats_tokens, 1), "lr": self.lr, "grad_norm": self.norm, "tokens": at.tokens}
+        values = {
+            "loss": at.nats / max(at.nats_tokens, 1),
+            "lr": self.lr,
+            "grad_norm": self.norm,
+            "tokens": at.tokens,
+        }
         values["tokens_per_second"] = at.nats_tokens / max(self.seconds, 1e-9)
         self.log.write(at.step, values)
         at.nats, at.nats_tokens, self.seconds = 0.0, 0, 0.0
@@ -250,11 +264,15 @@ class Run:
         at, self.wants_save = self.at, False
         try:
             checkpoint.save(self.folder, at.step, self.model, self.tokenizer, self.config, self.state())
-            checkpoint.keep(self.folder, self.settings.keep_last, at.best_step if self.settings.keep_best else None)
+            checkpoint.keep(
+                self.folder, self.settings.keep_last, at.best_step if self.settings.keep_best else None
+            )
             self.unsaved = None
         except OSError as error:
             self.unsaved = error
-            self.say(f"step {at.step}: the checkpoint could not be written ({error}); earlier ones are untouched")
+            self.say(
+                f"step {at.step}: the checkpoint could not be written ({error}); earlier ones are untouched"
+            )
 
     def finish(self) -> None:
         """What is left to say. Raises RunError if the last checkpoint is not on disk."""
@@ -268,11 +286,13 @@ class Run:
     def say(self, text: str) -> None:
         self.progress.say(text)
 
-    # --- stopping and going on ---------------------------------------------------------------------------------
+    # --- stopping and going on ------------------------------------------------------------------------------
 
     @contextmanager
     def catching_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM end the run after the step, saved; a second one at once. SIGUSR1 saves and goes on."""
+        """SIGINT and SIGTERM end the run after the step, saved; a second one at once. SIGUSR1 saves and goes
+        on.
+        """
 
         def stop(number: int, frame: object) -> None:
             if self.caught:

@@ -84,7 +84,7 @@ def _fits(kind: Any, value: Any) -> tuple[bool, Any]:
     if kind is bool:
         return isinstance(value, bool), value
     if kind is int:
-        whole = isinstance(value, int) or isinstance(value, float) and value.is_integer()
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         return (True, int(value)) if whole and not isinstance(value, bool) else (False, value)
     if kind is float:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -122,9 +122,7 @@ def parameters(function: Any) -> dict[str, tuple[Any, bool]]:
 
 
 def _signatures(function: Any) -> Iterator[Any]:
-    if not inspect.isclass(function):
-        yield function
-    elif issubclass(function, tuple):
+    if not inspect.isclass(function) or issubclass(function, tuple):
         yield function
     else:
         yield from (cls.__init__ for cls in function.__mro__ if "__init__" in vars(cls))

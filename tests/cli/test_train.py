@@ -1,4 +1,6 @@
-"""tf-train as its user meets it: overrides, help, and one line for every mistake before anything is touched."""
+"""tf-train as its user meets it: overrides, help, and one line for every mistake before anything is
+touched.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,16 @@ MISTAKES = [
     (["attention=gqa", "size.n_heads=4", "size.n_kv_heads=3"], "size.n_heads=4 must be a multiple of"),
     (["position=rope", "size.head_dim=7"], "head_dim=7"),
     (["position=learned", "train.seq_len=999"], "train.seq_len=999: must be at most size.context=24"),
-    (["train.batch_size=6", "train.micro_batch_size=4"], "train.micro_batch_size=4 must divide train.batch_size=6"),
+    (
+        ["train.batch_size=6", "train.micro_batch_size=4"],
+        "train.micro_batch_size=4 must divide train.batch_size=6",
+    ),
     (["precision=fp16"], "precision=fp16: needs CUDA"),
     (["device=cudda"], "device=cudda: must be auto, cpu or cuda"),
-    (["attention=sliding", "attention.rule.size=0"], "attention.rule.size=0: must be a whole number at least 1"),
+    (
+        ["attention=sliding", "attention.rule.size=0"],
+        "attention.rule.size=0: must be a whole number at least 1",
+    ),
     (["attention=local_global", "attention.pattern=[local,fulll]"], "did you mean 'full'?"),
     (["out=a=b"], "put the value in quotes of its own"),
     (["data.path=/nowhere/at/all.txt"], "/nowhere/at/all.txt"),
@@ -51,7 +59,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("overrides", "line"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+@pytest.mark.parametrize(
+    ("overrides", "line"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+)
 def test_a_mistake_is_one_line_and_nothing_is_written(
     overrides: list[str], line: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +95,10 @@ def test_a_corpus_shorter_than_one_block_is_refused_with_both_numbers(tmp_path: 
 
 def test_the_process_ends_with_2_and_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tfcli.cli.train", "attention=mhaa"], cwd=tmp_path, capture_output=True, text=True
+        [sys.executable, "-m", "tfcli.cli.train", "attention=mhaa"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 2
     assert done.stderr == "tf-train: attention=mhaa: attention has no such choice; did you mean 'mha'?\n"
@@ -98,15 +111,19 @@ def test_help_names_every_group_and_choice_and_imports_nothing_heavy(capsys: pyt
     for group in choices.groups():
         if group != "sampler":
             assert all(choice in text for choice in choices.choices(group))
-    code = "import sys; from tfcli.cli.train import command; command(['--help']); " \
-           "print([m for m in ('torch', 'hydra', 'omegaconf', 'datasets', 'numpy') if m in sys.modules])"  # fmt: skip
+    code = (
+        "import sys; from tfcli.cli.train import command; command(['--help']);"
+        "heavy = ('torch', 'hydra', 'omegaconf', 'datasets', 'numpy'); print([m for m in heavy if m in "
+        "sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.rstrip().endswith("[]")
 
 
 def test_hydras_own_flags_work(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tfcli.cli.train", "--cfg", "job", "--resolve", "preset=gpt2", "optimizer.lr=3e-4"],
+        [sys.executable, "-m", "tfcli.cli.train", "--cfg", "job", "--resolve", "preset=gpt2",
+        "optimizer.lr=3e-4"],
         cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -119,7 +136,10 @@ def test_a_sweep_trains_every_combination_from_where_it_was_started(corpus: Path
     (tmp_path / "here").mkdir()
     arguments = [*TINY_RUN, "train.steps=1", f"data.path=../{corpus.name}", "seed=1,2", "-m"]
     done = subprocess.run(
-        [sys.executable, "-m", "tfcli.cli.train", *arguments], cwd=tmp_path / "here", capture_output=True, text=True
+        [sys.executable, "-m", "tfcli.cli.train", *arguments],
+        cwd=tmp_path / "here",
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "here/runs/run").glob("*/checkpoints/step-00000001"))) == 2
@@ -162,12 +182,16 @@ def test_a_folder_of_ones_own_offers_further_choices(tmp_path: Path) -> None:
         ("gpt2_1558m", "gpt2", 1557.6), ("gpt1", "gpt1", 116.5),
     ],
 )  # fmt: skip
-def test_published_sizes_have_the_published_number_of_parameters(size: str, preset: str, millions: float) -> None:
+def test_published_sizes_have_the_published_number_of_parameters(
+    size: str, preset: str, millions: float
+) -> None:
     import torch
 
     vocabulary = 40478 if preset == "gpt1" else 50257
     with torch.device("meta"):
-        model = build.model(door.compose("train", [f"preset={preset}", f"size={size}"]), vocabulary, fill=False)
+        model = build.model(
+            door.compose("train", [f"preset={preset}", f"size={size}"]), vocabulary, fill=False
+        )
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
 
 
@@ -182,5 +206,7 @@ def test_published_llamas_have_the_published_number_of_parameters(
     import torch
 
     with torch.device("meta"):
-        model = build.model(door.compose("train", [f"preset={preset}", f"size={size}"]), vocabulary, fill=False)
+        model = build.model(
+            door.compose("train", [f"preset={preset}", f"size={size}"]), vocabulary, fill=False
+        )
     assert sum(p.numel() for p in model.parameters()) / 1e9 == pytest.approx(billions, abs=0.001)

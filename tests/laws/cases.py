@@ -1,4 +1,6 @@
-"""The cases of the laws: every choice of every model group, read from configs/, every two of them together."""
+"""The cases of the laws: every choice of every model group, read from configs/, every two of them
+together.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,9 @@ def reading(model: nn.Module, tokens: Tensor, cuts: list[int]) -> Tensor:
 
 @torch.no_grad()
 def cached_equals_one_pass(model: nn.Module, length: int = 14) -> None:
-    """1: decoding step by step says at every step what one pass over the text so far says, however it was cut."""
+    """1: decoding step by step says at every step what one pass over the text so far says, however it was
+    cut.
+    """
     tokens = ids(2, length)
     grows = model.stack.stable_until is not None
     if grows:  # all depends on how long the text is: compare with the pass over that length
@@ -91,7 +93,9 @@ def padding_changes_nothing(model: nn.Module) -> None:
         target = torch.full((total,), IGNORE)
         target[left : left + n] = labels
         # a second row of padding alone must not hurt either
-        batch = Batch(torch.stack((tokens, tokens)), positions=torch.stack((positions, torch.full((total,), PAD))))
+        batch = Batch(
+            torch.stack((tokens, tokens)), positions=torch.stack((positions, torch.full((total,), PAD)))
+        )
         logits = model(batch)
         assert torch.isfinite(logits).all(), "padding gives a logit that is not finite"
         loss = cross_entropy_sum(logits[0], target)
@@ -117,10 +121,14 @@ def a_row_says_the_same_alone_and_in_company(model: nn.Module) -> None:
             place = slice(width - len(row), None) if side == "left" else slice(0, len(row))
             tokens[i, place], present[i, place] = row, True
         state = model.begin()
-        said = [model.step(tokens, state, present)] + [model.step(follow[:, i : i + 1], state) for i in range(more)]
+        said = [model.step(tokens, state, present)] + [
+            model.step(follow[:, i : i + 1], state) for i in range(more)
+        ]
         for i, row in enumerate(rows):
             own = model.begin()
-            alone = [model.step(row[None], own)] + [model.step(follow[i : i + 1, j : j + 1], own) for j in range(more)]
+            alone = [model.step(row[None], own)] + [
+                model.step(follow[i : i + 1, j : j + 1], own) for j in range(more)
+            ]
             near(said[0][i][present[i]], alone[0][0], f"prompt {i}, padded {side}")
             for j in range(1, more + 1):
                 near(said[j][i], alone[j][0], f"row {i}, padded {side}, step {j}")
@@ -177,7 +185,9 @@ def kernels_agree(model: nn.Module, eager: nn.Module) -> None:
             one.zero_grad()
             logits = one(batch)
             cross_entropy_sum(logits, labels).backward()
-            real = positions != PAD if batch.positions is not None else torch.ones_like(tokens, dtype=torch.bool)
+            real = (
+                positions != PAD if batch.positions is not None else torch.ones_like(tokens, dtype=torch.bool)
+            )
             results.append((logits.detach()[real], torch.cat([p.grad.flatten() for p in one.parameters()])))
         near(results[0][0], results[1][0], "logits")
         near(results[0][1], results[1][1], "gradients", 1e-3)

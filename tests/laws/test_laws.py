@@ -66,5 +66,3 @@ def test_all_combinations_obey_the_laws(attention: str, position: str) -> None:
             continue
         for law in (laws.cached_equals_one_pass, laws.future_is_invisible, laws.padding_changes_nothing):
             law(model)
-
-

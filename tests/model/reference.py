@@ -1,4 +1,5 @@
-"""A decoder in float64 NumPy, one token at a time, written from the papers and not from tfcli: the second opinion.
+"""A decoder in float64 NumPy, one token at a time, written from the papers and not from tfcli: the second
+opinion.
 
 It reads a model's weights by name and its parts by the choices of the configuration.
 """
@@ -54,7 +55,10 @@ class Reference:
     def ffn(self, xs: list[np.ndarray], name: str) -> list[np.ndarray]:
         c = self.config.ffn
         if c._target_.endswith("Dense"):
-            return [self.linear(activation(c.activation, self.linear(x, f"{name}.up")), f"{name}.down") for x in xs]
+            return [
+                self.linear(activation(c.activation, self.linear(x, f"{name}.up")), f"{name}.down")
+                for x in xs
+            ]
         out = []
         for x in xs:
             gate, up = np.split(self.linear(x, f"{name}.gate_up"), 2)
@@ -115,10 +119,17 @@ class Reference:
                     if not self.sees(layer, i, j):
                         continue
                     key = rows[j][h + shared]
-                    a, b = (self.turned(q, i), self.turned(key, j)) if position.startswith("rope") else (q, key)
+                    a, b = (
+                        (self.turned(q, i), self.turned(key, j)) if position.startswith("rope") else (q, key)
+                    )
                     if position == "shaw":
                         clip = c.position.clip
-                        b = b + self.w[f"stack.positions.{layer}.keys.weight"][min(max(j - i, -clip), clip) + clip]
+                        b = (
+                            b
+                            + self.w[f"stack.positions.{layer}.keys.weight"][
+                                min(max(j - i, -clip), clip) + clip
+                            ]
+                        )
                     score = a @ b / math.sqrt(width)
                     if position == "alibi":
                         score -= self.slope(head, h) * (i - j)
@@ -157,8 +168,11 @@ class Reference:
         xs = [self.embedded(token, p) for p, token in enumerate(tokens)]
         for i in range(c.size.n_layers):
             layer = f"stack.layers.{i}"
-            xs = self.branch(xs, f"{layer}.attention", lambda ys, i=i, n=layer: self.attention(
-                ys, f"{n}.attention.branch", i))
+            xs = self.branch(
+                xs,
+                f"{layer}.attention",
+                lambda ys, i=i, n=layer: self.attention(ys, f"{n}.attention.branch", i),
+            )
             xs = self.branch(xs, f"{layer}.ffn", lambda ys, n=layer: self.ffn(ys, f"{n}.ffn.branch"))
         if c.choices.placement != "post":
             xs = [self.norm(x, "stack.final_norm") for x in xs]

@@ -22,7 +22,9 @@ def test_the_decoder_equals_a_second_implementation(case: cases.Case) -> None:
     tokens = cases.ids(1, 9, seed=21)
     with torch.no_grad():
         said = model(Batch(tokens))[0].numpy()
-    np.testing.assert_allclose(said, Reference(config, weights).logits(tokens[0].tolist()), atol=1e-4, rtol=1e-4)
+    np.testing.assert_allclose(
+        said, Reference(config, weights).logits(tokens[0].tolist()), atol=1e-4, rtol=1e-4
+    )
 
 
 def test_a_text_longer_than_the_table_is_refused_with_both_numbers() -> None:
@@ -59,10 +61,14 @@ def test_padding_takes_places_but_no_positions_of_the_table() -> None:
 
 def test_the_window_counts_itself_and_the_cache_keeps_no_more() -> None:
     size = 4
-    model = cases.model_of({"attention": "sliding", "position": "rope"}, "size.n_layers=1", f"attention.rule.size={size}")
+    model = cases.model_of(
+        {"attention": "sliding", "position": "rope"}, "size.n_layers=1", f"attention.rule.size={size}"
+    )
     for layer in model.stack.layers:
         layer.attention.branch.rule = type(layer.attention.branch.rule)(size)
-    model.stack.kinds = [((rules[0], model.stack.layers[0].attention.branch.rule), s) for rules, s in model.stack.kinds]
+    model.stack.kinds = [
+        ((rules[0], model.stack.layers[0].attention.branch.rule), s) for rules, s in model.stack.kinds
+    ]
     tokens = cases.ids(1, 12)
     with torch.no_grad():
         before = model(Batch(tokens))[0, -1]

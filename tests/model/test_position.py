@@ -19,7 +19,9 @@ def positions(*values: int) -> torch.Tensor:
     return torch.tensor([values])
 
 
-def turned(x: np.ndarray, frequencies: np.ndarray, at: np.ndarray, interleaved: bool, gain: float = 1.0) -> np.ndarray:
+def turned(
+    x: np.ndarray, frequencies: np.ndarray, at: np.ndarray, interleaved: bool, gain: float = 1.0
+) -> np.ndarray:
     """(T, R) features turned by complex multiplication, pair by pair, in float64."""
     half = x.shape[-1] // 2
     first, second = (x[:, 0::2], x[:, 1::2]) if interleaved else (x[:, :half], x[:, half:])
@@ -61,8 +63,10 @@ def test_partial_rope_leaves_the_rest_alone() -> None:
 def test_rope_scores_depend_on_distance_only() -> None:
     q, k = torch.randn(1, 1, 1, 16), torch.randn(1, 1, 1, 16)
     rope = Rope(16)
+
     def score(i: int, j: int) -> float:
         return float((rope.rotation(positions(i), 200)(q) * rope.rotation(positions(j), 200)(k)).sum())
+
     assert score(3, 1) == pytest.approx(score(103, 101), abs=1e-4)
     assert score(3, 1) != pytest.approx(score(3, 2), abs=1e-3)
 
@@ -111,8 +115,10 @@ def test_llama3_scaling_keeps_short_waves_stretches_long_ones_and_blends_between
 @pytest.mark.parametrize("truncate", [True, False])
 def test_yarn_stretches_slow_waves_and_sharpens_scores(truncate: bool) -> None:
     width, factor, original, base = 32, 4.0, 64, 10000.0
+
     def find(turns: float) -> float:
         return width * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+
     low, high = find(32.0), find(1.0)
     if truncate:
         low, high = math.floor(low), math.ceil(high)
@@ -120,12 +126,20 @@ def test_yarn_stretches_slow_waves_and_sharpens_scores(truncate: bool) -> None:
     ramp = np.clip((np.arange(width // 2) - low) / (high - low), 0, 1)
     right = plain(width) / factor * ramp + plain(width) * (1 - ramp)
     assert 0 < ramp[2] < 1
-    check_rope(YarnRope(width, factor=factor, original=original, truncate=truncate), right,
-               gain=0.1 * math.log(factor) + 1)
-    both = YarnRope(width, factor=factor, original=original, truncate=truncate, mscale=1.0, mscale_all_dim=0.5)
+    check_rope(
+        YarnRope(width, factor=factor, original=original, truncate=truncate),
+        right,
+        gain=0.1 * math.log(factor) + 1,
+    )
+    both = YarnRope(
+        width, factor=factor, original=original, truncate=truncate, mscale=1.0, mscale_all_dim=0.5
+    )
     check_rope(both, right, gain=(0.1 * math.log(4) + 1) / (0.05 * math.log(4) + 1))
-    check_rope(YarnRope(width, factor=factor, original=original, truncate=truncate, attention_factor=1.5), right,
-               gain=1.5)
+    check_rope(
+        YarnRope(width, factor=factor, original=original, truncate=truncate, attention_factor=1.5),
+        right,
+        gain=1.5,
+    )
 
 
 def test_rope_refuses_what_has_no_pairs() -> None:
@@ -144,8 +158,23 @@ def test_rope_refuses_what_has_no_pairs() -> None:
         (2, [2**-4, 2**-8]),
         (6, [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125]),
         (8, [2.0**-i for i in range(1, 9)]),
-        (12, [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625, 0.707107, 0.353553, 0.176777,
-              0.0883883]),
+        (
+            12,
+            [
+                0.5,
+                0.25,
+                0.125,
+                0.0625,
+                0.03125,
+                0.015625,
+                0.0078125,
+                0.00390625,
+                0.707107,
+                0.353553,
+                0.176777,
+                0.0883883,
+            ],
+        ),
     ],
 )
 def test_alibi_slopes_are_the_published_ones(n_heads: int, right: list[float]) -> None:
@@ -198,7 +227,9 @@ def test_shaw_adds_a_clipped_vector_to_every_key_and_value() -> None:
             z = torch.zeros(width)
             for j in range(7):
                 row = min(max(j - qi, -clip), clip) + clip
-                assert scores[0, h, i, j].item() == pytest.approx(float(q[0, h, i] @ scheme.keys.weight[row]), abs=1e-5)
+                assert scores[0, h, i, j].item() == pytest.approx(
+                    float(q[0, h, i] @ scheme.keys.weight[row]), abs=1e-5
+                )
                 z += weights[0, h, i, j] * scheme.value_table.weight[row]
             assert torch.allclose(gathered[0, h, i], z, atol=1e-5)
     assert Shaw(width, values=False).values(weights, q_pos, k_pos) is None

@@ -1,4 +1,6 @@
-"""What the commands share: composing a configuration, and the one place where a user's mistake becomes a line."""
+"""What the commands share: composing a configuration, and the one place where a user's mistake becomes a
+line.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 def run(command: str, main: Callable[[list[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Runs a command on its arguments (None: the process's), and ends the process where it cannot be done.
 
-    A user's mistake is one line and exit code 2, a job that failed one line and 1, Ctrl-C 130, a closed pipe 141.
+    A user's mistake is one line and exit code 2, a job that failed one line and 1, Ctrl-C 130, a closed pipe
+    141.
     """
     try:
         main(list(sys.argv[1:] if arguments is None else arguments))
@@ -38,8 +41,8 @@ def run(command: str, main: Callable[[list[str]], None], arguments: Sequence[str
 def compose(name: str, overrides: Sequence[str], folders: Sequence[Path] = ()) -> DictConfig:
     """The configuration `name` under overrides in Hydra's grammar; `folders` hold further choices.
 
-    Key `choices` tells which choice each group came to, `overrides` what was said. Raises ConfigError for an override that cannot be read, and
-    for an unknown key, group or choice, with the near one.
+    Key `choices` tells which choice each group came to, `overrides` what was said. Raises ConfigError for an
+    override that cannot be read, and for an unknown key, group or choice, with the near one.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
@@ -49,7 +52,11 @@ def compose(name: str, overrides: Sequence[str], folders: Sequence[Path] = ()) -
     from omegaconf.errors import OmegaConfBaseException
 
     check_overrides(overrides, folders)
-    search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in folders)}]"] if folders else []
+    search = (
+        [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in folders)}]"]
+        if folders
+        else []
+    )
     try:
         with initialize_config_dir(str(choices.config_dir()), version_base=None):
             config = hydra_compose(name, [*overrides, *search], return_hydra_config=True)
@@ -59,7 +66,9 @@ def compose(name: str, overrides: Sequence[str], folders: Sequence[Path] = ()) -
     with open_dict(config):
         chosen = {k: v for k, v in config.hydra.runtime.choices.items() if not k.startswith("hydra/")}
         del config.hydra
-        config.choices = {group.partition("@")[0]: chosen[group] for group in sorted(chosen) if "@" not in group}
+        config.choices = {
+            group.partition("@")[0]: chosen[group] for group in sorted(chosen) if "@" not in group
+        }
         config.overrides = list(overrides)
     return config
 
@@ -111,15 +120,20 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path], list[s
     for word in words:
         flag, equals, value = word.partition("=")
         if flag in ("--config-dir", "-cd"):
-            folder = Path(value if equals else next(words, ""))
-            if not folder.is_dir():
-                raise ConfigError(f"--config-dir {folder}: no such folder")
-            folders.append(folder)
+            folders.append(value if equals else next(words, ""))
         elif word.startswith("-"):
             flags.append(word)
         else:
             overrides.append(word)
-    return overrides, folders, flags
+    return overrides, existing(folders), flags
+
+
+def existing(folders: Sequence[str]) -> list[Path]:
+    """The folders of --config-dir. Raises ConfigError for one that is not there."""
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise ConfigError(f"--config-dir {folder}: no such folder")
+    return [Path(folder) for folder in folders]
 
 
 def hand_to_hydra(name: str, arguments: Sequence[str], task: Callable[[list[str]], None]) -> None:

@@ -10,9 +10,7 @@ WHERE is a run folder, a checkpoint folder or a Hugging Face model folder.
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfcli import choices
 from tfcli.cli.arguments import parse
-from tfcli.cli.door import compose, group_help, run
+from tfcli.cli.door import compose, existing, group_help, run
 from tfcli.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,13 +30,7 @@ OPTIONS = {"--text-file": str, "--json": bool, "--config-dir": list, "--help": b
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command's entry."""
-    try:
-        run("tf-eval", evaluate, arguments)
-    except BrokenPipeError:  # nobody reads on, as in `tf-eval ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(128 + signal.SIGPIPE) from None
-    except KeyboardInterrupt:
-        raise SystemExit(128 + signal.SIGINT) from None
+    run("tf-eval", evaluate, arguments)
 
 
 def evaluate(arguments: list[str]) -> None:
@@ -48,7 +40,7 @@ def evaluate(arguments: list[str]) -> None:
         return print(help_text())
     if not words:
         raise ConfigError("WHERE is missing: tf-eval WHERE [key=value ...]; see tf-eval --help")
-    folders = [Path(folder) for folder in options["--config-dir"]]
+    folders = existing(options["--config-dir"])
     alone = [word for word in words if word.startswith("data.")]
     if alone and not any(word.startswith("data=") for word in words):
         raise ConfigError(f"{alone[0]}: say which data as well, as in data=text {alone[0]}")
@@ -82,9 +74,9 @@ def read_text(file: str, config: DictConfig) -> str:
 def score(run_folder: str, config: DictConfig, text: str | None, folders: Sequence[Path]) -> dict[str, Any]:
     """The numbers to show; the names are those of the JSON object."""
     from tfcli import build, checkpoint  # and torch, which takes its time
-    from tfcli.assemble import pick_device
     from tfcli.data import Document
     from tfcli.data.tokens import Encoder
+    from tfcli.device import pick_device
     from tfcli.evaluate import Settings, documents_of, score_texts
 
     how = build.settings(Settings, {key: config[key] for key in Settings._fields}, "")

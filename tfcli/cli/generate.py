@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfcli.cli.arguments import parse
-from tfcli.cli.door import compose, group_help, run, split_flags
+from tfcli.cli.door import compose, existing, group_help, run
 from tfcli.cli.help import keys_help
 from tfcli.cli.prompts import gather
 from tfcli.cli.show import AsJson, AsText, show_anything, with_bar
@@ -54,9 +54,8 @@ def generate(arguments: list[str]) -> None:
         return print(help_text())
     if not words:
         raise ConfigError("WHERE is missing: tf-generate WHERE --prompt TEXT; see tf-generate --help")
-    folders = [f"--config-dir={folder}" for folder in options["--config-dir"]]
-    overrides, folders, _ = split_flags([*words[1:], *folders])
-    config = compose("generate", overrides, folders)
+    folders = existing(options["--config-dir"])
+    config = compose("generate", words[1:], folders)
     prompts = gather(options["--prompt"], options["--prompt-file"])
     how = settings(config, options)
 

@@ -30,20 +30,29 @@ def keys_help(name: str) -> str:
     """The keys of a top-level configuration, with their defaults and comments, as its file has them."""
     text = (choices.config_dir() / f"{name}.yaml").read_text(encoding="utf-8")
     lines = text.splitlines()
-    start = next(i for i, line in enumerate(lines) if line and not line[0].isspace() and line[0] not in "#-"
-                 and not line.startswith("defaults"))
+    start = next(
+        i
+        for i, line in enumerate(lines)
+        if line and not line[0].isspace() and line[0] not in "#-" and not line.startswith("defaults")
+    )
     return "\n".join(f"  {line}".rstrip() for line in lines[start:]).rstrip()
 
 
 def defaults_help(name: str) -> str:
     """Which choice each group starts with."""
     text = (choices.config_dir() / f"{name}.yaml").read_text(encoding="utf-8")
-    pairs = (line.strip()[2:].partition("  #")[0] for line in text.splitlines() if line.startswith("  - ") and ": " in line)
+    pairs = (
+        line.strip()[2:].partition("  #")[0]
+        for line in text.splitlines()
+        if line.startswith("  - ") and ": " in line
+    )
     return "  " + ", ".join(pair.replace(": ", "=") for pair in pairs)
 
 
 def train_help() -> str:
     """All of tf-train --help."""
     groups = [g for g in choices.groups() if g != "sampler"]
-    return (f"{TRAIN}\n{group_help(groups)}\n\nunless you choose:\n{defaults_help('train')}\n\n"
-            f"keys (tf-train key=value):\n{keys_help('train')}")
+    return (
+        f"{TRAIN}\n{group_help(groups)}\n\nunless you choose:\n{defaults_help('train')}\n\n"
+        f"keys (tf-train key=value):\n{keys_help('train')}"
+    )

@@ -32,7 +32,9 @@ def train(overrides: list[str], folders: Sequence[Path]) -> None:
     from tfcli import assemble
     from tfcli.console import table
 
-    config, start = assemble.start(config, overrides, lambda o: door.compose("train", o, folders), folders, say)
+    config, start = assemble.start(
+        config, overrides, lambda o: door.compose("train", o, folders), folders, say
+    )
     plan = assemble.plan(config, start)
     run = assemble.assemble(plan)
     say(table(assemble.facts(plan, run)))

@@ -12,11 +12,20 @@ Kernel = Literal["sdpa", "eager"]
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, view: View, *, scale: float, dropout: float = 0.0, kernel: Kernel = "sdpa"
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    view: View,
+    *,
+    scale: float,
+    dropout: float = 0.0,
+    kernel: Kernel = "sdpa",
 ) -> Tensor:
-    """(B, T, H, E), (B, S, K, E), (B, S, K, F) -> (B, T, H, F); H/K query heads share a key head, neighbours first.
+    """(B, T, H, E), (B, S, K, E), (B, S, K, F) -> (B, T, H, F); H/K query heads share a key head, neighbours
+    first.
 
-    dropout is the rate to apply now: 0 in evaluation. A query that sees nothing gets zeros or some finite vector.
+    dropout is the rate to apply now: 0 in evaluation. A query that sees nothing gets zeros or some finite
+    vector.
     """
     if kernel == "eager" or view.position.enters == "score":
         return eager(q, k, v, view, scale=scale, dropout=dropout)
@@ -36,7 +45,14 @@ def fused(q: Tensor, k: Tensor, v: Tensor, view: View, *, scale: float, dropout:
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale)
         return out.reshape(out.shape[0], 1, n_heads, out.shape[-1])
     out = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=view.causal, scale=scale, enable_gqa=n_heads != n_kv_heads
+        q,
+        k,
+        v,
+        attn_mask=mask,
+        dropout_p=dropout,
+        is_causal=view.causal,
+        scale=scale,
+        enable_gqa=n_heads != n_kv_heads,
     )
     return out.transpose(1, 2)
 

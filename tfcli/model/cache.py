@@ -1,7 +1,9 @@
 """What attention remembers between decoding steps.
 
-A cache knows time (dim 1) and rows (dim 0) and nothing else: grouped attention keeps keys and values in it, side by
-side in one tensor, a latent attention keeps its latents. The positions of what is kept are the decoding state's, once for all layers.
+A cache knows time (dim 1) and rows (dim 0) and nothing else: grouped attention keeps keys and values in it,
+side by
+side in one tensor, a latent attention keeps its latents. The positions of what is kept are the decoding
+state's, once for all layers.
 """
 
 from collections.abc import Callable
@@ -48,7 +50,9 @@ class Cache:
         return self.room[0, self.start : end + 1]
 
     def reorder(self, rows: Tensor) -> None:
-        """Row i becomes what row rows[i] was; rows may repeat or be left out (beams, samples, finished rows)."""
+        """Row i becomes what row rows[i] was; rows may repeat or be left out (beams, samples, finished
+        rows).
+        """
         if self.room is not None:
             self.room = self.room.index_select(0, rows)
 
@@ -89,5 +93,3 @@ def recall(cache: Cache | None, make: Callable[[], Tensor]) -> Tensor:
 def new_cache(reach: int | None) -> Cache:
     """A cache for queries that see `reach` time steps back (None: all)."""
     return Cache() if reach is None else WindowCache(reach)
-
-

@@ -13,8 +13,8 @@ from tfcli.values import Count, Rate
 class TokenEmbedding(nn.Module):
     """dropout(norm(E[id] * scale + position))  (Vaswani et al. 2017, Press & Wolf 2017)
 
-    scale: by sqrt(D) or not. pad_to_multiple: rows are added until their number is a multiple, for faster kernels;
-    no token has them, and no logit is given for them.
+    scale: by sqrt(D) or not. pad_to_multiple: rows are added until their number is a multiple, for faster
+    kernels; no token has them, and no logit is given for them.
     """
 
     def __init__(

@@ -14,7 +14,12 @@ class LMHead(nn.Module):
     """
 
     def __init__(
-        self, table: nn.Embedding, vocab_size: int, tied: bool = True, bias: bool = False, cap: Positive | None = None
+        self,
+        table: nn.Embedding,
+        vocab_size: int,
+        tied: bool = True,
+        bias: bool = False,
+        cap: Positive | None = None,
     ) -> None:
         super().__init__()
         rows, d_model = table.weight.shape

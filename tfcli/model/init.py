@@ -37,7 +37,9 @@ def writes_to_residual(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Normal:
-    """N(0, std^2)  (GPT); depth_scaled: matrices that write to the residual stream N(0, std^2 / 2L)  (GPT-2)."""
+    """N(0, std^2)  (GPT); depth_scaled: matrices that write to the residual stream N(0, std^2 / 2L)
+    (GPT-2).
+    """
 
     std: Positive = 0.02
     depth_scaled: bool = False
@@ -51,7 +53,9 @@ class Normal:
 
 @dataclass(frozen=True)
 class Xavier:
-    """U(-a, a), a = sqrt(6 / (fan_in + fan_out)) for matrices (Glorot & Bengio 2010); tables N(0, 1/D) (2017)."""
+    """U(-a, a), a = sqrt(6 / (fan_in + fan_out)) for matrices (Glorot & Bengio 2010); tables N(0, 1/D)
+    (2017).
+    """
 
     @torch.no_grad()
     def __call__(self, model: nn.Module, n_layers: int) -> None:

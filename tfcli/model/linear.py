@@ -1,7 +1,9 @@
 """Linear maps and tables whose numbers are left to `init`: making one costs nothing, whatever its size.
 
-The only file that knows kernels for matrix products. On a CPU in fp32, torch calls BLAS, which on some processors runs
-at half the speed of oneDNN's products (measured: 105 against 240 GFLOP/s a core on an AMD Zen 5); both are plain fp32.
+The only file that knows kernels for matrix products. On a CPU in fp32, torch calls BLAS, which on some
+processors runs
+at half the speed of oneDNN's products (measured: 105 against 240 GFLOP/s a core on an AMD Zen 5); both are
+plain fp32.
 """
 
 from collections.abc import Callable
@@ -11,10 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-LARGE = 1 << 17  # numbers in a matrix from which on oneDNN multiplies one vector faster than BLAS does (measured)
+LARGE = (
+    1 << 17
+)  # numbers in a matrix from which on oneDNN multiplies one vector faster than BLAS does (measured)
 Single = Callable[..., Tensor]  # of the vector of one token, (D,) -> (D,): see `model.stack.Stack.single`
 
-_product = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+_product = (
+    getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+)
 
 
 def onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -11,7 +11,9 @@ Make = Callable[..., nn.Module]
 
 
 class PerLayer(NamedTuple):
-    """Kinds of brick repeated over the layers: (local, local, full) -> local local full local local full ..."""
+    """Kinds of brick repeated over the layers: (local, local, full) -> local local full local local full
+    ...
+    """
 
     kinds: tuple[Make, ...]
     pattern: tuple[int, ...] = (0,)  # layer i is of kind pattern[i mod len(pattern)]

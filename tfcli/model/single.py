@@ -1,7 +1,7 @@
 """Decoding one token of one text, where calls cost more than sums: the shortest way through the same parts.
 
-A brick's `single` gives its function of one token's vector, (D,) -> (D,), as a closure over its weights, without the
-axes of rows and time. What a brick has no short way for goes through its `forward`.
+A brick's `single` gives its function of one token's vector, (D,) -> (D,), as a closure over its weights,
+without the axes of rows and time. What a brick has no short way for goes through its `forward`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,18 @@ class Glances:
         self.block, self.rotations = -1, []  # the rotations of places block * AHEAD, block * AHEAD + 1 ...
 
     def at(self, place: int, n_keys: int) -> Glance:
-        """What the token at `place` looks at when it is handed the newest `n_keys` keys, its own among them."""
+        """What the token at `place` looks at when it is handed the newest `n_keys` keys, its own among
+        them.
+        """
 
         def view() -> View:
             device = torch.device("cpu")
-            return View.of(Pass(arange(place, 1, device), arange(0, place + 1, device)), n_keys, self.rules, self.position)
+            return View.of(
+                Pass(arange(place, 1, device), arange(0, place + 1, device)),
+                n_keys,
+                self.rules,
+                self.position,
+            )
 
         if self.position.enters == "bias" or not all(rule.covers(n_keys) for rule in self.rules):
             whole = view()

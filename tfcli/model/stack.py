@@ -29,7 +29,8 @@ class Layer(nn.Module):
 class Stack(nn.Module):
     """Layers under common rules.
 
-    Layers of one kind share a view: everything that depends on positions only (masks, rotations, bias tables) is made
+    Layers of one kind share a view: everything that depends on positions only (masks, rotations, bias
+    tables) is made
     once a pass. recompute: activations are made anew in the backward pass instead of kept (Chen et al. 2016).
     """
 
@@ -56,7 +57,9 @@ class Stack(nn.Module):
 
     @property
     def stable_until(self) -> int | None:
-        """In texts longer than this, what was computed for a shorter one no longer holds; None: it always does."""
+        """In texts longer than this, what was computed for a shorter one no longer holds; None: it always
+        does.
+        """
         return min((p.stable_until for p in self.positions if p.stable_until is not None), default=None)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
@@ -117,6 +120,6 @@ def refuse_deaf(attention: nn.Module, scheme: nn.Module) -> None:
     """Raises ConfigError if position enters where that attention does not take it."""
     if scheme.enters is not None and scheme.enters not in attention.takes:
         raise ConfigError(
-            f"position {type(scheme).__name__} enters as {scheme.enters}, which attention {type(attention).__name__} "
-            f"does not take; it takes {', '.join(sorted(attention.takes))}"
+            f"position {type(scheme).__name__} enters as {scheme.enters}, which attention "
+            f"{type(attention).__name__} does not take; it takes {', '.join(sorted(attention.takes))}"
         )

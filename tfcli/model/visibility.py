@@ -1,4 +1,6 @@
-"""Who may see whom: predicates on positions, so that one rule serves training, padding, windows and decoding."""
+"""Who may see whom: predicates on positions, so that one rule serves training, padding, windows and
+decoding.
+"""
 
 from dataclasses import dataclass
 
@@ -19,7 +21,9 @@ class Rule:
         return None
 
     def covers(self, n: int) -> bool:
-        """Whether the newest of `n` consecutive positions sees all of them (then no mask is needed for it)."""
+        """Whether the newest of `n` consecutive positions sees all of them (then no mask is needed for
+        it).
+        """
         return self.reach is None or n <= self.reach
 
     def __call__(self, q: Tensor, k: Tensor) -> Tensor:
@@ -36,7 +40,9 @@ class Causal(Rule):
 
 @dataclass(frozen=True)
 class Window(Rule):
-    """|q - k| < size: the query itself and its size-1 neighbours on each side (Beltagy et al. 2020, Longformer)."""
+    """|q - k| < size: the query itself and its size-1 neighbours on each side (Beltagy et al. 2020,
+    Longformer).
+    """
 
     size: Count
 
@@ -50,7 +56,9 @@ class Window(Rule):
 
 @dataclass(frozen=True)
 class Strided(Rule):
-    """|q - k| < stride, or stride divides q - k (Child et al. 2019, Sparse Transformer; both its patterns in one)."""
+    """|q - k| < stride, or stride divides q - k (Child et al. 2019, Sparse Transformer; both its patterns in
+    one).
+    """
 
     stride: Count
 

@@ -31,7 +31,9 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """What the queries of one kind of layer look at in one pass; made once, shared by all layers of that kind."""
+    """What the queries of one kind of layer look at in one pass; made once, shared by all layers of that
+    kind.
+    """
 
     q_pos: Tensor  # (B|1, T)
     k_pos: Tensor  # (B|1, S)
@@ -75,7 +77,9 @@ class Attention(nn.Module):
         raise NotImplementedError
 
     def single(self) -> Single:
-        """The same for one token of one text, (D,), its glance (see `model.single`) and its cache, in evaluation."""
+        """The same for one token of one text, (D,), its glance (see `model.single`) and its cache, in
+        evaluation.
+        """
         return lambda x, glance, cache: self(x[None, None], glance.view(), cache)[0, 0]
 
     def new_cache(self) -> Cache:

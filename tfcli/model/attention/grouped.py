@@ -1,4 +1,6 @@
-"""Attention whose query heads share key and value heads: multi-head, grouped-query and multi-query by their numbers."""
+"""Attention whose query heads share key and value heads: multi-head, grouped-query and multi-query by their
+numbers.
+"""
 
 import torch
 from torch import Tensor
@@ -16,7 +18,8 @@ from tfcli.values import Count, Rate
 class Grouped(Attention):
     """softmax(q k^T / sqrt(E)) v W_o  with H query heads on K key and value heads.
 
-    K = H is multi-head (Vaswani et al. 2017), K = 1 multi-query (Shazeer 2019), between them grouped-query attention
+    K = H is multi-head (Vaswani et al. 2017), K = 1 multi-query (Shazeer 2019), between them grouped-query
+    attention
     (Ainslie et al. 2023). A rule narrows what is seen: a window, a stride. q, k and v are one matrix.
     """
 
@@ -40,7 +43,8 @@ class Grouped(Attention):
             raise ConfigError(f"size.n_heads={n_heads} must be a multiple of size.n_kv_heads={n_kv_heads}")
         if head_dim is None and d_model % n_heads:
             raise ConfigError(
-                f"size.d_model={d_model} must be a multiple of size.n_heads={n_heads}, or size.head_dim must be set"
+                f"size.d_model={d_model} must be a multiple of size.n_heads={n_heads}, or size.head_dim "
+                f"must be set"
             )
         self.head_dim = head_dim or d_model // n_heads
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
@@ -71,7 +75,13 @@ class Grouped(Attention):
         general = super().single()
         if self.kernel == "eager":
             return general
-        qkv, out, n_heads, n_kv, width = self.qkv.single(), self.out.single(), self.n_heads, self.n_kv_heads, self.head_dim
+        qkv, out, n_heads, n_kv, width = (
+            self.qkv.single(),
+            self.out.single(),
+            self.n_heads,
+            self.n_kv_heads,
+            self.head_dim,
+        )
         scale = width**-0.5
 
         def step(x: Tensor, glance: Glance, cache: Cache) -> Tensor:

@@ -28,7 +28,9 @@ class State:
         self.caches = stack.new_caches()
         self.slots = 0  # time steps read, padding included
         self.positions: Tensor | None = None  # (B, slots) once a row was padded
-        self.single: Callable | Literal[False] | None = None  # the short way for one token; None: not yet asked for
+        self.single: Callable | Literal[False] | None = (
+            None  # the short way for one token; None: not yet asked for
+        )
         self.ids: Tensor | None = None  # (B, slots), kept where a longer text may have to be read anew
 
     def advance(self, ids: Tensor, present: Tensor | None) -> Pass:
@@ -51,7 +53,9 @@ class State:
         return Pass(new, self.positions, padded=True)
 
     def reorder(self, rows: Tensor) -> None:
-        """Row i goes on from where row rows[i] stood; rows may repeat (samples, beams) or be left out (finished)."""
+        """Row i goes on from where row rows[i] stood; rows may repeat (samples, beams) or be left out
+        (finished).
+        """
         for cache in self.caches:
             cache.reorder(rows)
         if self.positions is not None:
@@ -71,7 +75,9 @@ class Decoder(nn.Module):
 
     family = "decoder"
 
-    def __init__(self, embedding: TokenEmbedding, parts: Parts, head: LMHead, n_layers: int, recompute: bool = False):
+    def __init__(
+        self, embedding: TokenEmbedding, parts: Parts, head: LMHead, n_layers: int, recompute: bool = False
+    ):
         super().__init__()
         self.embedding = embedding
         self.stack = Stack(parts, n_layers, rules=(Causal(),), recompute=recompute)
@@ -104,7 +110,8 @@ class Decoder(nn.Module):
         return State(self.stack)
 
     def step(self, ids: Tensor, state: State, present: Tensor | None = None, last: bool = False) -> Tensor:
-        """Reads (B, T) more ids and scores what comes next: (B, T, V), with `last` only of the last place, (B, 1, V).
+        """Reads (B, T) more ids and scores what comes next: (B, T, V), with `last` only of the last place,
+        (B, 1, V).
 
         present: (B, T), False where a row has no token (ragged prompts, padded on any side; None: all there).
         """
@@ -164,4 +171,6 @@ class Decoder(nn.Module):
             return
         length = int(this.length.max()) if this.padded else slots  # padding takes slots but no positions
         if length > self.context:
-            raise ConfigError(f"a text of {length} tokens is longer than the {self.context} positions of this model")
+            raise ConfigError(
+                f"a text of {length} tokens is longer than the {self.context} positions of this model"
+            )

@@ -11,7 +11,12 @@ class Dense(FeedForward):
     """down(act(up(x)))  (Vaswani et al. 2017, with ReLU; GPT, with GELU)."""
 
     def __init__(
-        self, d_model: Count, d_ff: Count, activation: Activation = "relu", bias: bool = True, dropout: Rate = 0.0
+        self,
+        d_model: Count,
+        d_ff: Count,
+        activation: Activation = "relu",
+        bias: bool = True,
+        dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
         self.up = Linear(d_model, d_ff, bias=bias)

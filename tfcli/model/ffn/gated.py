@@ -8,13 +8,19 @@ from tfcli.values import Count, Rate
 
 
 class Gated(FeedForward):
-    """down(act(gate(x)) * up(x))  (Shazeer 2020, GLU variants: SwiGLU with silu, GEGLU with gelu, ReGLU with relu).
+    """down(act(gate(x)) * up(x))  (Shazeer 2020, GLU variants: SwiGLU with silu, GEGLU with gelu, ReGLU with
+    relu).
 
     gate and up are one matrix, (D -> 2 d_ff), the gate first.
     """
 
     def __init__(
-        self, d_model: Count, d_ff: Count, activation: Activation = "silu", bias: bool = False, dropout: Rate = 0.0
+        self,
+        d_model: Count,
+        d_ff: Count,
+        activation: Activation = "silu",
+        bias: bool = False,
+        dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
         self.gate_up = Linear(d_model, 2 * d_ff, bias=bias)

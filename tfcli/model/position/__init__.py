@@ -18,13 +18,14 @@ class Rotation(NamedTuple):
     interleaved: bool  # pairs are (2i, 2i+1), else (i, i + R/2)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """(B, T, H, E) -> the same with its first R features turned; computed in fp32, returned as it came."""
+        """(B, T, H, E) -> the same with its first R features turned; computed in fp32, returned as it
+        came.
+        """
         width = self.cos.shape[-1]
         if width < x.shape[-1]:
             return torch.cat((self(x[..., :width]), x[..., width:]), dim=-1)
         wide = x.float()
         return torch.addcmul(wide * self.cos, self.swapped(wide), self.sin).to(x.dtype)
-
 
     def turn_(self, x: Tensor) -> Tensor:
         """(H, E) features at one place, for which cos and sin are (R,), turned where they are."""
@@ -52,7 +53,9 @@ class PositionScheme(nn.Module):
         return x
 
     def rotation(self, positions: Tensor, length: Tensor | int) -> Rotation | None:
-        """The turn of the features at (B|1, T) positions, in a text that is `length` (int or (B|1, 1)) long so far."""
+        """The turn of the features at (B|1, T) positions, in a text that is `length` (int or (B|1, 1)) long
+        so far.
+        """
         return None
 
     def bias(self, q_pos: Tensor, k_pos: Tensor) -> Tensor | None:

@@ -10,7 +10,9 @@ from tfcli.values import Count
 
 
 def slopes(n_heads: int) -> list[float]:
-    """2^(-8h/H) for h = 1..H; for H that is no power of two, those of the power below and every second of the next."""
+    """2^(-8h/H) for h = 1..H; for H that is no power of two, those of the power below and every second of the
+    next.
+    """
     power = 2 ** math.floor(math.log2(n_heads))
     series = [2 ** (-8 * h / power) for h in range(1, power + 1)]
     between = [2 ** (-8 * h / (2 * power)) for h in range(1, 2 * power + 1, 2)]
@@ -18,7 +20,9 @@ def slopes(n_heads: int) -> list[float]:
 
 
 class Alibi(PositionScheme):
-    """-slope_h |q - k| on the scores  (Press et al. 2021, ALiBi); symmetric where keys on both sides are seen."""
+    """-slope_h |q - k| on the scores  (Press et al. 2021, ALiBi); symmetric where keys on both sides are
+    seen.
+    """
 
     enters = "bias"
 

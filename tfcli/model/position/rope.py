@@ -13,7 +13,8 @@ from tfcli.values import Count, Fraction, NonNegative, Positive
 class Rope(PositionScheme):
     """Queries and keys turned by position * base^(-2i/R)  (Su et al. 2021, RoFormer).
 
-    head_dim: E; the first R = partial * E features are turned. interleaved: pairs (2i, 2i+1) as published (GPT-J,
+    head_dim: E; the first R = partial * E features are turned. interleaved: pairs (2i, 2i+1) as published
+    (GPT-J,
     Meta's Llama), else (i, i + R/2) (GPT-NeoX, Hugging Face's Llama).
     """
 
@@ -43,7 +44,9 @@ class Rope(PositionScheme):
         return frequencies
 
     def paired(self, values: Tensor, first: float = 1.0) -> Tensor:
-        """One value a pair -> one a feature, (..., R/2) -> (..., R), that of each pair's first feature times `first`."""
+        """One value a pair -> one a feature, (..., R/2) -> (..., R), that of each pair's first feature times
+        `first`.
+        """
         if self.interleaved:
             return torch.stack((first * values, values), dim=-1).flatten(-2)
         return torch.cat((first * values, values), dim=-1)
@@ -75,14 +78,18 @@ class LinearRope(Rope):
 class DynamicRope(Rope):
     """base * (f L / L0 - (f - 1))^(R / (R-2)) once the text's length L passes L0  (NTK-aware scaling, 2023).
 
-    Past L0 all angles, and so all that was remembered, change as a text grows: a decoder then reads the text anew at
-    every step, and says what one pass over the text so far says.
+    Past L0 all angles, and so all that was remembered, change as a text grows: a decoder then reads the text
+    anew at every step, and says what one pass over the text so far says.
     """
 
-    def __init__(self, head_dim: Count, factor: Positive = 2.0, original: Count = 2048, **rope: object) -> None:
+    def __init__(
+        self, head_dim: Count, factor: Positive = 2.0, original: Count = 2048, **rope: object
+    ) -> None:
         super().__init__(head_dim, **rope)
         if self.width == 2:
-            raise ConfigError(f"dynamic NTK scaling needs more than one pair of features; head_dim={head_dim}")
+            raise ConfigError(
+                f"dynamic NTK scaling needs more than one pair of features; head_dim={head_dim}"
+            )
         self.factor, self.original = factor, original
         self.stable_until = original
 
@@ -95,7 +102,9 @@ class DynamicRope(Rope):
 
 
 class Llama3Rope(Rope):
-    """Waves longer than L0/low are stretched by `factor`, shorter than L0/high kept, between them blended (Llama 3.1)."""
+    """Waves longer than L0/low are stretched by `factor`, shorter than L0/high kept, between them blended
+    (Llama 3.1).
+    """
 
     def __init__(
         self,
@@ -118,10 +127,11 @@ class Llama3Rope(Rope):
 
 
 class YarnRope(Rope):
-    """Slow waves stretched by `factor`, fast ones kept, a ramp between; scores sharpened  (Peng et al. 2023, YaRN).
+    """Slow waves stretched by `factor`, fast ones kept, a ramp between; scores sharpened  (Peng et al. 2023,
+    YaRN).
 
-    amplitude multiplies cos and sin: `attention_factor` if given; else g(mscale) / g(mscale_all_dim) if both are set;
-    else g(1), with g(m) = 0.1 m ln(factor) + 1.
+    amplitude multiplies cos and sin: `attention_factor` if given; else g(mscale) / g(mscale_all_dim) if both
+    are set; else g(1), with g(m) = 0.1 m ln(factor) + 1.
     """
 
     def __init__(

@@ -37,5 +37,7 @@ class Shaw(PositionScheme):
         if self.value_table is None:
             return None
         rows = self._rows(q_pos, k_pos).expand_as(weights)
-        per_row = torch.zeros(*weights.shape[:3], 2 * self.clip + 1, dtype=weights.dtype, device=weights.device)
+        per_row = torch.zeros(
+            *weights.shape[:3], 2 * self.clip + 1, dtype=weights.dtype, device=weights.device
+        )
         return per_row.scatter_add(-1, rows, weights) @ self.value_table.weight.to(weights.dtype)

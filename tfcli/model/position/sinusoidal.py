@@ -13,13 +13,17 @@ from tfcli.values import Count, Positive
 class Sinusoidal(PositionScheme):
     """x + PE, PE(p, 2i) = sin(p / base^(2i/D)), PE(p, 2i+1) = cos of the same  (Vaswani et al. 2017).
 
-    layout: `interleaved` as in the paper, or `concatenated`, all sines before all cosines (tensor2tensor, Marian).
+    layout: `interleaved` as in the paper, or `concatenated`, all sines before all cosines (tensor2tensor,
+    Marian).
     """
 
     enters = "input"
 
     def __init__(
-        self, d_model: Count, base: Positive = 10000.0, layout: Literal["interleaved", "concatenated"] = "interleaved"
+        self,
+        d_model: Count,
+        base: Positive = 10000.0,
+        layout: Literal["interleaved", "concatenated"] = "interleaved",
     ) -> None:
         super().__init__()
         if d_model % 2:

@@ -14,7 +14,8 @@ from tfcli.values import Count
 def bucket(offset: Tensor, n_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
     """key - query -> bucket: near distances one each, far ones in logarithmic steps, all beyond in the last.
 
-    Bidirectional: the upper half of the buckets is for keys that come after the query. (Raffel et al. 2019, T5)
+    Bidirectional: the upper half of the buckets is for keys that come after the query. (Raffel et al. 2019,
+    T5)
     """
     start = torch.zeros_like(offset)
     if bidirectional:
@@ -42,7 +43,8 @@ class T5Bias(PositionScheme):
         halves = 2 if bidirectional else 1
         if n_buckets < 2 * halves or max_distance <= n_buckets // halves // 2:
             raise ConfigError(
-                f"t5 buckets: n_buckets={n_buckets} must be at least {2 * halves} and max_distance={max_distance} "
+                f"t5 buckets: n_buckets={n_buckets} must be at least {2 * halves} and "
+                f"max_distance={max_distance} "
                 f"above {n_buckets // halves // 2}"
             )
         self.n_buckets, self.max_distance, self.bidirectional = n_buckets, max_distance, bidirectional
