@@ -15,6 +15,6 @@ class RunError(Exception):
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """What to say after a wrong word: `; did you mean 'attention'?` where a known word is near, else nothing."""
+    """What follows a wrong word: `; did you mean 'attention'?` where a known word is near, else nothing."""
     near = difflib.get_close_matches(word, [str(k) for k in known], n=1, cutoff=0.6)
     return f"; did you mean '{near[0]}'?" if near else ""

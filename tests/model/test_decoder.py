@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from laws import cases
+from laws import cases, laws
 from model.reference import Reference
 
 from tfcli.batch import Batch
@@ -128,3 +128,29 @@ def test_who_looks_at_whom_can_be_had_for_pictures() -> None:
     assert weights.shape == (2, 4, 6, 6)
     assert torch.allclose(weights.sum(-1), torch.ones(2, 4, 6))
     assert not weights.triu(1).any()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["position=rope", "position.interleaved=true"],
+        ["position=rope", "position.partial=0.5"],
+        ["position=rope", "position.partial=0.5", "position.interleaved=true", "attention=gqa"],
+        ["position=sinusoidal", "position.layout=concatenated"],
+        ["position=shaw", "position.values=false"],
+        ["position=t5", "attention=mqa"],
+        ["head.bias=true", "head.cap=5.0", "embedding.pad_to_multiple=32"],
+        ["attention.bias=true", "attention.out_bias=false", "size.head_dim=6"],
+        ["ffn.dropout=0.4", "attention.dropout=0.4"],
+    ],
+    ids=" ".join,
+)
+def test_options_of_the_parts_obey_the_laws_as_well(more: list[str]) -> None:
+    model = cases.model_of({}, *more)
+    for law in (
+        laws.cached_equals_one_pass,
+        laws.future_is_invisible,
+        laws.padding_changes_nothing,
+        laws.a_row_says_the_same_alone_and_in_company,
+    ):
+        law(model)
