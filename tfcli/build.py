@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -123,9 +124,20 @@ def model(config: Any, vocab_size: int, fill: bool = True) -> nn.Module:
     return built
 
 
+def targets(node: Any) -> Iterator[str]:
+    """Every `_target_` below a plain node."""
+    if isinstance(node, dict):
+        yield from (str(value) for name, value in node.items() if name == "_target_")
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from targets(value)
+
+
 def rehearse(config: Any) -> nn.Module:
     """The model on torch's meta device, without numbers: whether the parts fit, before any data is
     touched.
     """
+    for target in targets(plain(config)):  # imported first: what a module makes at import is no rehearsal
+        with suppress(Exception):  # `make` says it, with the key
+            get_object(target)
     with torch.device("meta"):
         return model(config, vocab_size=8, fill=False)

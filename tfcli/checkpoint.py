@@ -15,7 +15,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ from tfcli.errors import ConfigError
 from tfcli.tokenizer import Tokenizer
 
 FILES = ("model.safetensors", "config.yaml", "tokenizer.json", "training.pt")
+TRIES = 3  # to load a checkpoint of a run that goes on, and removes old ones
+MANIFEST = {"step": int, "tokenizer_hash": str, "files": dict}  # what a manifest has to hold
 
 
 class Loaded(NamedTuple):
@@ -49,6 +52,11 @@ def step_of(folder: Path) -> int | None:
     return int(match[1]) if match else None
 
 
+def folder_of(run: Path, step: int) -> Path:
+    """Where a run keeps the checkpoint of a step."""
+    return run / "checkpoints" / f"step-{step:08d}"
+
+
 def steps(run: Path) -> list[Path]:
     """A run's checkpoint folders, oldest first, by number."""
     found = [p for p in (run / "checkpoints").glob("step-*") if p.is_dir() and step_of(p) is not None]
@@ -58,15 +66,19 @@ def steps(run: Path) -> list[Path]:
 def damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint folder; None: it is complete."""
     try:
-        sizes = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError):
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return "manifest.json is missing or unreadable"
-    for name, size in sizes.items():
-        path = folder / name
-        if not path.is_file():
+    for key, kind in MANIFEST.items():
+        if not isinstance(manifest, dict) or not isinstance(manifest.get(key), kind):
+            return f"manifest.json has no {key}"
+    for name, size in manifest["files"].items():
+        try:
+            has = (folder / name).stat().st_size
+        except OSError:
             return f"{name} is missing"
-        if path.stat().st_size != size:
-            return f"{name} has {path.stat().st_size} of {size} bytes"
+        if has != size:
+            return f"{name} has {has} of {size} bytes"
     return None
 
 
@@ -109,15 +121,35 @@ def load(
     damaged folder, weights that are not the model's, a tokenizer that is not the one trained with, and a
     configuration that names a constructor of which no installed configuration knows.
     """
-    path = find(where, say)
-    manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    for _ in range(TRIES - 1):
+        path = find(where, say)
+        try:
+            return _load(path, device, folders)
+        except (OSError, ConfigError):
+            if path.exists():
+                raise  # else the run, which is still training, removed it meanwhile
+    return _load(find(where, say), device, folders)
+
+
+def _load(path: Path, device: str | torch.device, folders: Sequence[Path]) -> Loaded:
     config = read_config(path / "config.yaml", folders)
-    tokenizer = Tokenizer.load(path)
-    if tokenizer.hash != manifest["tokenizer_hash"]:
-        raise ConfigError(f"{path / 'tokenizer.json'}: not the tokenizer that this model was trained with")
+    tokenizer = load_tokenizer(path)
     model = build.model(config, tokenizer.vocab_size, fill=False)
     load_weights(model, path / "model.safetensors")
-    return Loaded(model.to(device).eval(), tokenizer, config, manifest["step"], path)
+    return Loaded(model.to(device).eval(), tokenizer, config, read_manifest(path)["step"], path)
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer of a checkpoint folder. Raises ConfigError if it is not the one trained with."""
+    tokenizer = Tokenizer.load(path)
+    if tokenizer.hash != read_manifest(path)["tokenizer_hash"]:
+        raise ConfigError(f"{path / 'tokenizer.json'}: not the tokenizer that this model was trained with")
+    return tokenizer
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint folder that `find` found."""
+    return json.loads((path / "manifest.json").read_text(encoding="utf-8"))
 
 
 def read_config(path: Path, folders: Sequence[Path] = ()) -> DictConfig:
@@ -222,17 +254,19 @@ def save(
     try:
         os.chmod(making, 0o777 & ~_umask())
         weights = {name: t.detach().contiguous() for name, t in unique_tensors(model).items()}
-        save_file(weights, making / "model.safetensors", metadata={"format": "pt"})
+        with refused_by_the_disk():
+            save_file(weights, making / "model.safetensors", metadata={"format": "pt"})
         os.chmod(making / "model.safetensors", 0o666 & ~_umask())
         OmegaConf.save(config, making / "config.yaml")
-        tokenizer.save(making)
-        torch.save(training, making / "training.pt")
+        with refused_by_the_disk():
+            tokenizer.save(making)
+            torch.save(training, making / "training.pt")
         sizes = {p.name: p.stat().st_size for p in sorted(making.iterdir())}
         manifest = {"step": step, "tokenizer_hash": tokenizer.hash, "files": sizes}
         (making / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         for path in making.iterdir():
             _force_to_disk(path)
-        final = parent / f"step-{step:08d}"
+        final = folder_of(run, step)
         if final.exists():
             remove(final)
         os.rename(making, final)
@@ -243,16 +277,31 @@ def save(
         raise
 
 
+@contextmanager
+def refused_by_the_disk() -> Iterator[None]:
+    """What the libraries raise when they cannot write becomes the OSError that it is."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (SafetensorError, RuntimeError) as error:
+        raise OSError(str(error).splitlines()[0] if str(error) else repr(error)) from error
+
+
 def save_config(run: Path, config: DictConfig) -> None:
     """The configuration of a run, in its folder, which is made."""
     run.mkdir(parents=True, exist_ok=True)
     OmegaConf.save(config, run / "config.yaml")
 
 
-def keep(run: Path, last: int, best: int | None) -> None:
-    """Removes all but the newest `last` checkpoints and that of step `best`."""
-    for folder in steps(run)[:-last]:
-        if step_of(folder) != best:
+def keep(run: Path, last: int, best: int | None, saved: int) -> None:
+    """Removes all but the newest `last` checkpoints and those of the steps `best` and `saved`.
+
+    Damaged ones are left to their owner, and are none of the `last`.
+    """
+    whole = [folder for folder in steps(run) if damage(folder) is None]
+    for folder in whole[:-last]:
+        if step_of(folder) not in (best, saved):
             remove(folder)
 
 

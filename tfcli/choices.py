@@ -7,7 +7,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-_TARGET = re.compile(r"^\s*_target_:\s*([\w.]+)\s*$", re.MULTILINE)
+_TARGET = re.compile(r"""^[ \t]*_target_:[ \t]*(["']?)([\w.]+)\1[ \t]*(?:[ \t]#.*)?$""", re.MULTILINE)
 
 
 @cache
@@ -33,9 +33,10 @@ def choices(group: str, *folders: Path) -> list[str]:
     return sorted({p.stem for p in files if not p.stem.startswith("_")})
 
 
-def headline(group: str, choice: str) -> str:
+def headline(group: str, choice: str, *folders: Path) -> str:
     """The first comment of a choice's file: what it is, and the paper."""
-    text = (config_dir() / group / f"{choice}.yaml").read_text(encoding="utf-8")
+    files = (folder / group / f"{choice}.yaml" for folder in (config_dir(), *folders))
+    text = next(p for p in files if p.is_file()).read_text(encoding="utf-8")
     comments = (line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
     return next((c for c in comments if not c.startswith("@package")), "")
 
@@ -48,4 +49,4 @@ def targets(*folders: Path) -> set[str]:
 
 def targets_in(text: str) -> list[str]:
     """The constructors that one YAML names."""
-    return _TARGET.findall(text)
+    return [target for _, target in _TARGET.findall(text)]

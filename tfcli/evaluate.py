@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -121,16 +121,21 @@ def validation_loss(
     device: torch.device | str = "cpu",
     precision: Any = None,
     limit: int | None = None,
-) -> Score:
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Score | None:
     """The score of prepared blocks, or of `limit` of them spread evenly.
 
+    should_stop: asked before every batch and at the end; once it says so, there is no score: None.
     Leaves no trace in a run that trains. Raises ConfigError when nothing in them can be scored.
     """
     n_blocks = len(blocks) if limit is None else min(limit, len(blocks))
     chosen = [i * len(blocks) // n_blocks for i in range(n_blocks)]
     slices = (chosen[i : i + batch_size] for i in range(0, n_blocks, batch_size))
-    batches = (objective([blocks[i] for i in indices]) for indices in slices)
+    wanted = takewhile(lambda _: not should_stop(), slices)
+    batches = (objective([blocks[i] for i in indices]) for indices in wanted)
     score = _score(model, batches, device=torch.device(device), precision=precision)
+    if should_stop():
+        return None
     if not score.tokens:
         raise ConfigError(f"the validation data ({n_blocks} blocks) has no token to score")
     return score

@@ -46,18 +46,28 @@ class JsonLines:
         replacement = path.with_name(path.name + ".new")
         replacement.write_text("".join(to_json(row) + "\n" for row in kept), encoding="utf-8")
         os.replace(replacement, path)
-        self._file = path.open("r+b")
+        self._file = path.open("r+b", buffering=0)  # what a full disk refused is not written later
         self._start = self._file.seek(0, os.SEEK_END)  # of the last line
         self._row: dict[str, Any] = {}
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Adds a line; what is written for the last step again joins its line."""
+        """Adds a line; what is written for the last step again joins its line.
+
+        Raises OSError (a full disk, say); the file then ends with the line of the step before.
+        """
         again = self._row.get("step") == step
-        self._row = {**(self._row if again else {"step": step}), **values}
+        row = {**(self._row if again else {"step": step}), **values}
+        left = to_json(row).encode() + b"\n"
+        self._row = {}
         self._start = self._file.seek(self._start if again else 0, os.SEEK_SET if again else os.SEEK_END)
         self._file.truncate()
-        self._file.write(to_json(self._row).encode() + b"\n")
-        self._file.flush()
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError:
+            self._file.truncate(self._start)
+            raise
+        self._row = row
 
     def close(self) -> None:
         self._file.close()
@@ -143,7 +153,10 @@ class RunLog:
             sink.write(step, numbers)
 
     def draw(self, *, final: bool = False) -> str | None:
-        """Draws loss.png, unless it was just drawn and more is to come. Returns what stood in the way."""
+        """Draws loss.png, unless it was just drawn and more is to come. Returns what stood in the way.
+
+        Raises OSError if it cannot be written.
+        """
         began = time.monotonic()
         if not final and began < self._next_drawing:
             return None
@@ -179,6 +192,10 @@ def draw_losses(rows: Iterable[Mapping[str, Any]], path: Path) -> str | None:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     unfinished = path.with_name(path.name + ".new")
-    figure.savefig(unfinished, format="png")
-    os.replace(unfinished, path)
+    try:
+        figure.savefig(unfinished, format="png")
+        os.replace(unfinished, path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)
+        raise
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from tfcli.batch import Batch
 from tfcli.build import plain
 from tfcli.console import Progress
 from tfcli.data import Corpus, Example
-from tfcli.errors import RunError
+from tfcli.errors import ConfigError, RunError
 from tfcli.evaluate import validation_loss
 from tfcli.generate import generate
 from tfcli.loss import chunked_cross_entropy, cross_entropy_sum
@@ -30,10 +31,6 @@ from tfcli.runlog import RunLog
 from tfcli.sampler import Sampler
 from tfcli.tokenizer import Tokenizer
 from tfcli.values import Count, Positive
-
-
-class Interrupted(Exception):
-    """A signal came while nothing was being changed: what is under way may be given up."""
 
 
 SKIPS = 10  # so many steps in a row that are not finite end a run, even one that skips
@@ -60,6 +57,18 @@ class Settings(NamedTuple):
     compile: bool = False
     recompute: bool = False
     loss_chunk: Count | None = None
+
+    def checked(self) -> Settings:
+        """Itself. Raises ConfigError where one key makes another one mean nothing."""
+        if self.patience is not None and self.eval_every is None:
+            raise ConfigError(
+                f"train.patience={self.patience}: counts evaluations, and train.eval_every=null makes none"
+            )
+        if self.compile and self.loss_chunk is not None:
+            raise ConfigError(
+                f"train.compile=true: does nothing with train.loss_chunk={self.loss_chunk}; set only one"
+            )
+        return self
 
 
 @dataclass
@@ -95,30 +104,52 @@ class Run:
     at: Progressed = field(default_factory=Progressed)
 
     def __post_init__(self) -> None:
+        self.settings.checked()
         self.parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.scaler = self.precision.scaler(self.device)
         self.caught: int | None = None  # the signal that asks the run to stop
         self.wants_save = False
-        self.may_give_up = False  # what is under way changes nothing
         self.unsaved: OSError | None = None
+        self.saved: int | None = None  # the last step that this run has a checkpoint of
+        self.refused: set[str] = set()  # what could not be written, and was said
+        self.without_target = 0  # steps
         self.seconds = 0.0  # in steps since the last log
         self.norm = math.nan
 
     def begin(self) -> None:
-        """Makes the run folder: from here on there is something to keep."""
+        """Makes the run folder: from here on there is something to keep.
+
+        A run that goes on in its folder from an older checkpoint forgets what it did after it.
+        """
+        if self.goes_on_here():
+            self.saved = self.at.step
+            for later in checkpoint.steps(self.folder):
+                if checkpoint.step_of(later) > self.at.step:
+                    print(f"{later}: removed, as the run goes on from step {self.at.step}", file=sys.stderr)
+                    checkpoint.remove(later)
         checkpoint.save_config(self.folder, self.config)
         self.log.begin(self.at.step, settings=plain(self.config))
+
+    def goes_on_here(self) -> bool:
+        """Whether the checkpoint that the run goes on from lies in the run's own folder."""
+        if not self.config.resume:
+            return False
+        origin = Path(self.config.resume).resolve()
+        return self.folder.resolve() in (origin, *origin.parents[:2])
 
     def train(self) -> None:
         """Trains to the last step. Raises RunError if it cannot go on; ends the process by 128+signal if
         asked to.
         """
-        self.progress = Progress(self.settings.steps, step=self.at.step)
+        steps = self.settings.steps
+        self.progress = Progress(steps, step=self.at.step)
         try:
+            if self.at.step == steps:
+                self.say(f"already at step {steps} of {steps}: nothing to do")
             self.loop()
             self.draw(final=True)
         finally:
-            self.log.close()
+            self.attempt("the log", self.log.close)
             self.progress.close()
         self.finish()
 
@@ -134,10 +165,10 @@ class Run:
                 if self.every(run.log_every):
                     self.write_log()
                 if self.every(run.eval_every):
-                    self.undisturbed(self.evaluate)
-                if self.every(run.sample_every, last=False):
-                    self.undisturbed(self.sample)
-                if self.every(run.save_every) or self.caught or self.wants_save:
+                    self.evaluate()
+                if self.every(run.sample_every, last=False) and not self.caught:
+                    self.sample()
+                if self.every(run.save_every) or at.step == run.steps or self.caught or self.wants_save:
                     self.save()
                 if run.patience is not None and at.since_best >= run.patience:
                     self.say(
@@ -170,7 +201,9 @@ class Run:
         self.scaler.unscale_(self.optimizer)
         norm = clip_gradients(self.parameters, run.grad_clip)
         nats, self.norm = nats.item(), norm.item()
-        if tokens and self.finite(step, nats / tokens):
+        if not tokens:
+            self.nothing_to_learn(step)
+        elif self.finite(step, nats / tokens):
             self.scaler.step(self.optimizer)
             at.tokens, at.nats, at.nats_tokens = at.tokens + tokens, at.nats + nats, at.nats_tokens + tokens
         self.scaler.update()
@@ -191,6 +224,12 @@ class Run:
                 hidden, weight, bias, batch.labels, chunk=self.settings.loss_chunk, cap=head.cap
             )
 
+    def nothing_to_learn(self, step: int) -> None:
+        """Says the first time that a step has no label; how many there were is said at the end."""
+        self.without_target += 1
+        if self.without_target == 1:
+            self.say(f"step {step}: no token to score in its batch, so the weights stay as they are")
+
     def finite(self, step: int, loss: float) -> bool:
         """Whether the step may change the weights. If not, the run stops or skips the step, as settings
         say.
@@ -204,12 +243,23 @@ class Run:
             self.say(f"{what}; not finite, so the step is skipped and the weights stay as they are")
             return False
         self.optimizer.zero_grad(set_to_none=True)
-        self.save()
-        raise RunError(
-            f"{what}; not finite. The weights of step {step - 1} are saved in {self.folder}, and a "
-            f"resumed run goes on "
-            "behind that batch; try a lower optimizer.lr, a longer schedule.warmup, or train.non_finite=skip"
-        )
+        raise RunError(f"{what}; not finite. {self.saved_before(step)}; {self.advice()}")
+
+    def saved_before(self, step: int) -> str:
+        """Saves what came before a step that failed, and tells what a resumed run finds."""
+        if self.save():
+            return (
+                f"The weights of step {step - 1} are saved in {self.folder}, and a resumed run goes on "
+                "behind that batch"
+            )
+        if self.unsaved:
+            return f"The weights of step {step - 1} are not saved; a resumed run goes on from an earlier step"
+        return f"The weights of step {step - 1} are saved in {self.folder}, and a resumed run meets that batch"
+
+    def advice(self) -> str:
+        if self.settings.non_finite == "skip":
+            return "try a lower optimizer.lr or a longer schedule.warmup"
+        return "try a lower optimizer.lr, a longer schedule.warmup, or train.non_finite=skip"
 
     # --- moments --------------------------------------------------------------------------------------------
 
@@ -223,11 +273,15 @@ class Run:
             "tokens": at.tokens,
         }
         values["tokens_per_second"] = at.nats_tokens / max(self.seconds, 1e-9)
-        self.log.write(at.step, values)
+        self.record(values)
         at.nats, at.nats_tokens, self.seconds = 0.0, 0, 0.0
 
     def evaluate(self) -> None:
-        """The loss on the validation part; the best so far is saved."""
+        """The loss on the validation part; the best so far is saved.
+
+        A signal cuts it short: then nothing is recorded, no patience is lost, and a resumed run, which goes
+        on with the next step, does not make it up.
+        """
         run, at = self.settings, self.at
         limit = run.eval_batches and run.eval_batches * run.batch_size
         score = validation_loss(
@@ -238,8 +292,11 @@ class Run:
             device=self.device,
             precision=self.precision,
             limit=limit,
+            should_stop=lambda: self.caught is not None,
         )
-        self.log.write(at.step, {"val_loss": score.loss, "val_perplexity": score.perplexity})
+        if score is None:
+            return
+        self.record({"val_loss": score.loss, "val_perplexity": score.perplexity})
         self.say(f"step {at.step}: validation loss {score.loss:.4f}, perplexity {score.perplexity:.2f}")
         at.since_best += 1
         if score.loss < at.best:
@@ -255,27 +312,47 @@ class Run:
         self.say(f"step {self.at.step}: {run.sample_prompt + written.text!r}")
 
     def draw(self, final: bool = False) -> None:
-        problem = self.log.draw(final=final)
+        problem = self.attempt("loss.png", lambda: self.log.draw(final=final))
         if problem:
             self.say(problem)
 
-    def save(self) -> None:
-        """A checkpoint. One that cannot be written is reported, older ones stay, and the run goes on."""
+    def record(self, values: dict[str, Any]) -> None:
+        self.attempt("the log", lambda: self.log.write(self.at.step, values))
+
+    def attempt(self, what: str, write: Callable[[], Any]) -> Any:
+        """Writes what the run can do without: that it cannot be written is said once, and the run goes on."""
+        try:
+            return write()
+        except OSError as error:
+            if what not in self.refused:
+                self.refused.add(what)
+                self.say(f"step {self.at.step}: {what} could not be written ({error}); the run goes on")
+
+    def save(self) -> bool:
+        """A checkpoint, unless there is one of this step; whether it was written now.
+
+        One that cannot be written is reported, older ones stay, and the run goes on.
+        """
         at, self.wants_save = self.at, False
+        if self.saved == at.step and checkpoint.damage(checkpoint.folder_of(self.folder, at.step)) is None:
+            return False
         try:
             checkpoint.save(self.folder, at.step, self.model, self.tokenizer, self.config, self.state())
-            checkpoint.keep(
-                self.folder, self.settings.keep_last, at.best_step if self.settings.keep_best else None
-            )
-            self.unsaved = None
+            self.saved, self.unsaved = at.step, None
+            best = at.best_step if self.settings.keep_best else None
+            checkpoint.keep(self.folder, self.settings.keep_last, best, at.step)
+            return True
         except OSError as error:
             self.unsaved = error
             self.say(
                 f"step {at.step}: the checkpoint could not be written ({error}); earlier ones are untouched"
             )
+            return False
 
     def finish(self) -> None:
         """What is left to say. Raises RunError if the last checkpoint is not on disk."""
+        if self.without_target > 1:
+            self.say(f"{self.without_target} steps had no token to score and changed nothing")
         if self.unsaved:
             raise RunError(f"step {self.at.step} could not be saved in {self.folder}: {self.unsaved}")
         if self.caught:
@@ -298,8 +375,6 @@ class Run:
             if self.caught:
                 os._exit(128 + number)
             self.caught = number
-            if self.may_give_up:
-                raise Interrupted
 
         def save(number: int, frame: object) -> None:
             self.wants_save = True
@@ -314,16 +389,6 @@ class Run:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def undisturbed(self, look: Callable[[], None]) -> None:
-        """A moment that changes nothing of the training; a signal ends it at once."""
-        self.may_give_up = True
-        try:
-            look()
-        except Interrupted:
-            pass
-        finally:
-            self.may_give_up = False
-
     def state(self) -> dict[str, Any]:
         """What training needs to go on bit for bit, as tensors and plain values."""
         cuda = torch.cuda.get_rng_state_all() if self.device.type == "cuda" else []
@@ -336,7 +401,22 @@ class Run:
         }
 
     def go_on_from(self, state: dict[str, Any]) -> None:
-        """Puts back what `state` gave. Raises ConfigError if it is of another model or another optimizer."""
+        """Puts back what `state` gave. Raises ConfigError if it is of another model, another optimizer or
+        another version, or past the last step.
+        """
+        try:
+            self.put_back(state)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{self.config.resume}: its training.pt is of another version of tfcli ({error}); "
+                "init_from takes the weights alone"
+            ) from error
+        if self.at.step > self.settings.steps:
+            raise ConfigError(
+                f"train.steps={self.settings.steps}: the run to go on with is at step {self.at.step} already"
+            )
+
+    def put_back(self, state: dict[str, Any]) -> None:
         load_state_by_name(self.optimizer, self.model, state["optimizer"])
         self.at = Progressed(**state["at"])
         self.corpus.train.load_state_dict(state["data"])

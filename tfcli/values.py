@@ -40,6 +40,8 @@ Positive = Annotated[float, Range(low=0, open_low=True)]
 NonNegative = Annotated[float, Range(low=0)]
 Fraction = Annotated[float, Range(low=0, high=1)]
 Rate = Annotated[float, Range(low=0, high=1, open_high=True)]  # dropout, betas: 0 <= x < 1
+Base = Annotated[float, Range(low=1, open_low=True)]  # of rotary frequencies
+Seed = Annotated[int, Range(low=0, high=2**63 - 1)]
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 

@@ -44,13 +44,13 @@ class Reference:
     def branch(self, xs: list[np.ndarray], name: str, f: Any) -> list[np.ndarray]:
         kind = self.config.choices.placement
         if kind == "pre":
-            return [x + y for x, y in zip(xs, f([self.norm(x, f"{name}.norm") for x in xs]))]
+            return [x + y for x, y in zip(xs, f([self.norm(x, f"{name}.norms.0") for x in xs]))]
         if kind == "post":
-            return [self.norm(x + y, f"{name}.norm") for x, y in zip(xs, f(xs))]
+            return [self.norm(x + y, f"{name}.norms.0") for x, y in zip(xs, f(xs))]
         if kind == "sandwich":
-            ys = f([self.norm(x, f"{name}.norm") for x in xs])
-            return [x + self.norm(y, f"{name}.after") for x, y in zip(xs, ys)]
-        return [x + self.norm(y, f"{name}.norm") for x, y in zip(xs, f(xs))]
+            ys = f([self.norm(x, f"{name}.norms.0") for x in xs])
+            return [x + self.norm(y, f"{name}.norms.1") for x, y in zip(xs, ys)]
+        return [x + self.norm(y, f"{name}.norms.0") for x, y in zip(xs, f(xs))]
 
     def ffn(self, xs: list[np.ndarray], name: str) -> list[np.ndarray]:
         c = self.config.ffn

@@ -154,3 +154,42 @@ def test_options_of_the_parts_obey_the_laws_as_well(more: list[str]) -> None:
         laws.a_row_says_the_same_alone_and_in_company,
     ):
         law(model)
+
+
+def test_parts_that_know_no_short_way_decode_all_the_same() -> None:
+    model = cases.model_of({})
+    plain = torch.nn.LayerNorm(16)
+    model.stack.final_norm = plain
+
+    class Squared(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.square() - x
+
+    for layer in model.stack.layers:
+        layer.ffn.branch, layer.ffn.norms = Squared(), torch.nn.ModuleList([plain])
+    laws.cached_equals_one_pass(model)
+
+
+def test_modules_first_imported_under_the_meta_device_keep_real_numbers() -> None:
+    import subprocess
+    import sys
+
+    code = """
+import torch
+with torch.device("meta"):
+    import tfcli.model.family.decoder, tfcli.build
+from tfcli.model import single
+assert single._NOTHING.device.type == "cpu"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_kinds_of_attention_with_other_head_sizes_have_rotations_of_their_own() -> None:
+    model = cases.model_of({"attention": "local_global", "position": "rope"}, "attention.full.head_dim=8")
+    assert [scheme.width for scheme in model.stack.positions] == [4, 8]
+    laws.cached_equals_one_pass(model)
+
+
+def test_a_table_of_positions_is_one_whatever_kinds_of_attention_there_are() -> None:
+    model = cases.model_of({"attention": "local_global", "position": "learned"}, "attention.full.head_dim=8")
+    assert len(model.stack.positions) == 1

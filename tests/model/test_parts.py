@@ -113,11 +113,11 @@ def test_norms_compute_in_fp32_what_comes_in_bf16() -> None:
 def test_placements_are_their_formulas(placement: type) -> None:
     branch = nn.Linear(8, 8)
     made = filled(placement(branch, lambda: LayerNorm(8)))
-    x, f, norm = torch.randn(2, 3, 8), branch, made.norm
+    x, f, norm = torch.randn(2, 3, 8), branch, made.norms[0]
     right = {
         Pre: lambda: x + f(norm(x)),
         Post: lambda: norm(x + f(x)),
-        Sandwich: lambda: x + made.after(f(norm(x))),
+        Sandwich: lambda: x + made.norms[1](f(norm(x))),
         Branch: lambda: x + norm(f(x)),
     }[placement]()
     assert torch.allclose(made(x), right)
@@ -136,13 +136,13 @@ def test_the_layer_of_2017_and_the_pre_norm_layer_equal_those_of_torch() -> None
         names = {
             "self_attn.in_proj_": "0.branch.qkv.", "self_attn.out_proj.": "0.branch.out.",
             "linear1.": "1.branch.up.",
-            "linear2.": "1.branch.down.", "norm1.": "0.norm.", "norm2.": "1.norm.",
+            "linear2.": "1.branch.down.", "norm1.": "0.norms.0.", "norm2.": "1.norms.0.",
         }  # fmt: skip
         state = ours.state_dict()
         for name in theirs.state_dict():
             head = next(key for key in names if name.startswith(key))
             source = names[head] + name.removeprefix(head)
-            theirs.state_dict()[name].copy_(state[source.replace("norm.weight", "norm.gain")])
+            theirs.state_dict()[name].copy_(state[source.replace("norms.0.weight", "norms.0.gain")])
         positions = arange(0, n, x.device)
         view = View.of(Pass(positions, positions), n, (Causal(),), NoPosition())
         said = ours[1](ours[0](x, view))

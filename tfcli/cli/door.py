@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,17 +53,12 @@ def compose(name: str, overrides: Sequence[str], folders: Sequence[Path] = ()) -
     from omegaconf.errors import OmegaConfBaseException
 
     check_overrides(overrides, folders)
-    search = (
-        [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in folders)}]"]
-        if folders
-        else []
-    )
     try:
         with initialize_config_dir(str(choices.config_dir()), version_base=None):
-            config = hydra_compose(name, [*overrides, *search], return_hydra_config=True)
-    except (HydraException, OmegaConfBaseException) as error:
+            config = hydra_compose(name, [*overrides, *search_path(folders)], return_hydra_config=True)
+    except (HydraException, OmegaConfBaseException, ValueError, TypeError, AttributeError) as error:
         GlobalHydra.instance().clear()
-        raise ConfigError(explain(name, error, overrides, folders)) from None
+        raise ConfigError(" ".join(explain(name, error, overrides, folders).split())) from None
     with open_dict(config):
         chosen = {k: v for k, v in config.hydra.runtime.choices.items() if not k.startswith("hydra/")}
         del config.hydra
@@ -71,6 +67,12 @@ def compose(name: str, overrides: Sequence[str], folders: Sequence[Path] = ()) -
         }
         config.overrides = list(overrides)
     return config
+
+
+def search_path(folders: Sequence[Path]) -> list[str]:
+    """The override that tells Hydra of further folders, whatever characters their names have."""
+    quoted = ("'file://" + str(folder.resolve()).replace("'", r"\'") + "'" for folder in folders)
+    return [f"hydra.searchpath=[{','.join(quoted)}]"] if folders else []
 
 
 def check_overrides(overrides: Sequence[str], folders: Sequence[Path]) -> None:
@@ -102,11 +104,13 @@ def explain(name: str, error: Exception, overrides: Sequence[str], folders: Sequ
     key = unknown[1].replace("/", ".")
     groups = choices.groups(*folders)
     safe = [o for o in overrides if o.partition("=")[0] in groups]
-    node, names = compose(name, safe, folders), groups
+    node = compose(name, safe, folders)
+    names = list(node.pop("choices"))
+    del node["overrides"]
     for part in key.split("."):
         if not hasattr(node, "keys"):
             break
-        names = [*map(str, node), *names]
+        names = list(dict.fromkeys([*map(str, node), *names]))
         if part not in node:
             return f"{key}: no such key{suggest(part, names) or '; there are ' + ', '.join(names)}"
         node, names = node[part], []
@@ -131,6 +135,8 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path], list[s
 def existing(folders: Sequence[str]) -> list[Path]:
     """The folders of --config-dir. Raises ConfigError for one that is not there."""
     for folder in folders:
+        if not folder or folder.startswith("-"):
+            raise ConfigError("--config-dir: needs a value, a folder of your own choices")
         if not Path(folder).is_dir():
             raise ConfigError(f"--config-dir {folder}: no such folder")
     return [Path(folder) for folder in folders]
@@ -150,14 +156,22 @@ def hand_to_hydra(name: str, arguments: Sequence[str], task: Callable[[list[str]
         GlobalHydra.instance().clear()  # the job composes its configuration itself
         run(f"tf-{name}", task, job)
 
-    sys.argv[1:] = arguments
+    first = next((i for i, word in enumerate(arguments) if "=" in word and word[0] != "-"), len(arguments))
+    sys.argv[1:] = [*arguments[:first], *leave_nothing(), *arguments[first:]]
     hydra.main(version_base=None, config_path=str(choices.config_dir()), config_name=name)(guarded)()
 
 
-def group_help(groups: Sequence[str]) -> str:
+def leave_nothing() -> list[str]:
+    """Overrides by which Hydra writes nothing beside runs/, and there no more than what was swept over."""
+    sweep = f"hydra.sweep.dir=runs/sweeps/{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+    return [sweep, "hydra.run.dir=.", "hydra.output_subdir=null", "hydra/job_logging=disabled"]
+
+
+def group_help(groups: Sequence[str], folders: Sequence[Path] = ()) -> str:
     """Groups, their choices, and what each is."""
     lines = []
     for group in groups:
         lines.append(f"\n{group}")
-        lines += [f"  {choice:18} {choices.headline(group, choice)}" for choice in choices.choices(group)]
+        for choice in choices.choices(group, *folders):
+            lines.append(f"  {choice:18} {choices.headline(group, choice, *folders)}".rstrip())
     return "\n".join(lines).lstrip("\n")

@@ -1,10 +1,10 @@
 """tf-eval WHERE [--text-file FILE] [--json] [data=CHOICE data.path=... ] [key=value ...]
 
 Loss, perplexity and bits per byte of a model on its run's own validation data, on other data, or on a text.
-WHERE is a run folder, a checkpoint folder or a Hugging Face model folder.
+WHERE is a run folder or a checkpoint folder. Other data have BOS and EOS as the run's own, unless given.
 
   --text-file FILE     score this text, as one document; '-' reads standard input
-  --json               one object: loss, perplexity, bits_per_byte, tokens, bytes, documents, window, stride
+  --json               one object: part, loss, perplexity, bits_per_byte, tokens, bytes, documents, window, stride
   --config-dir DIR     a folder with further choices
 """
 
@@ -46,7 +46,9 @@ def evaluate(arguments: list[str]) -> None:
         raise ConfigError(f"{alone[0]}: say which data as well, as in data=text {alone[0]}")
     config = compose("eval", words[1:], folders)
     text = None if options["--text-file"] is None else read_text(options["--text-file"], config)
-    results = score(words[0], config, text, folders)
+    said = {word.split("=")[0].lstrip("+") for word in words[1:]}
+    ends = [key for key in ("bos", "eos") if f"data.{key}" not in said]
+    results = score(words[0], config, text, folders, ends)
     print(as_json(results) if options["--json"] else as_table(results))
 
 
@@ -71,30 +73,43 @@ def read_text(file: str, config: DictConfig) -> str:
     return text
 
 
-def score(run_folder: str, config: DictConfig, text: str | None, folders: Sequence[Path]) -> dict[str, Any]:
-    """The numbers to show; the names are those of the JSON object."""
+def score(
+    run_folder: str, config: DictConfig, text: str | None, folders: Sequence[Path], ends: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The numbers to show; the names are those of the JSON object.
+
+    ends: which of bos and eos other data have as the run's own.
+    """
+    from omegaconf import OmegaConf
+
     from tfcli import build, checkpoint  # and torch, which takes its time
     from tfcli.data import Document
     from tfcli.data.tokens import Encoder
     from tfcli.device import pick_device
     from tfcli.evaluate import Settings, documents_of, score_texts
 
-    how = build.settings(Settings, {key: config[key] for key in Settings._fields}, "")
+    given = {key: config[key] for key in Settings._fields}
+    own_data = text is None and "data" not in config
+    given["part"] = given["part"] or ("validation" if own_data else "all")
+    how = build.settings(Settings, given, "")
     device = pick_device(config.device)
     loaded = checkpoint.load(run_folder, device, folders)
     precision = build.make(config.precision, "precision").resolve(device, loaded.config.size.d_model)
     own, endless = loaded.config.data, False
     if text is None:
-        source = build.make(config.data if "data" in config else own, "data")
+        chosen = own if own_data else OmegaConf.merge(config.data, {key: own[key] for key in ends})
+        source = build.make(chosen, "data")
         documents, endless = documents_of(source, how.part), source.streaming
         encoder = Encoder(loaded.tokenizer, source.bos, source.eos, source.score_prompt)
     else:  # ends that the model knows from its own data
         documents, encoder = [Document(text)], Encoder(loaded.tokenizer, own.bos, own.eos)
+        how = how._replace(part="all")
     how = how.completed(loaded.config.train.seq_len)
     where = {"device": device, "precision": precision}
     result = score_texts(loaded.model, documents, encoder, how, endless=endless, **where)
     numbers = ("loss", "perplexity", "bits_per_byte", "tokens", "bytes", "documents")
-    return {**{name: getattr(result, name) for name in numbers}, "window": how.window, "stride": how.stride}
+    shown = {"part": how.part} | {name: getattr(result, name) for name in numbers}
+    return shown | {"window": how.window, "stride": how.stride}
 
 
 def as_json(results: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """tf-generate WHERE [--prompt TEXT]... [--prompt-file FILE] [--json] [--stream] [key=value ...]
 
-Goes on from prompts. WHERE is a run folder, a checkpoint folder or a Hugging Face model folder.
+Goes on from prompts. WHERE is a run folder or a checkpoint folder.
 
   tf-generate runs/run/... --prompt "def " max_new_tokens=60
   tf-generate runs/run/... --prompt "def " sampler.temperature=0.8 sampler.top_p=0.9 n_samples=3 seed=1
@@ -51,7 +51,7 @@ def generate(arguments: list[str]) -> None:
     """Compose, load, go on from each prompt."""
     words, options = parse(arguments, OPTIONS)
     if options["--help"] or options["-h"]:
-        return print(help_text())
+        return print(help_text(existing(options["--config-dir"])))
     if not words:
         raise ConfigError("WHERE is missing: tf-generate WHERE --prompt TEXT; see tf-generate --help")
     folders = existing(options["--config-dir"])
@@ -111,6 +111,6 @@ def line_ends(stop: Any) -> list[Any]:
     return [t.replace("\\n", "\n").replace("\\t", "\t") if isinstance(t, str) else t for t in texts]
 
 
-def help_text() -> str:
+def help_text(folders: Sequence[Path] = ()) -> str:
     """How to call it, the keys with their defaults, and the samplers."""
-    return f"{__doc__}\nkeys (key=value):\n{keys_help('generate')}\n\n{group_help(['sampler'])}"
+    return f"{__doc__}\nkeys (key=value):\n{keys_help('generate')}\n\n{group_help(['sampler'], folders)}"

@@ -1,5 +1,8 @@
 """What --help says about the groups, from the files themselves; nothing heavy is imported."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from tfcli import choices
 from tfcli.cli.door import group_help
 
@@ -49,10 +52,10 @@ def defaults_help(name: str) -> str:
     return "  " + ", ".join(pair.replace(": ", "=") for pair in pairs)
 
 
-def train_help() -> str:
-    """All of tf-train --help."""
-    groups = [g for g in choices.groups() if g != "sampler"]
+def train_help(folders: Sequence[Path] = ()) -> str:
+    """All of tf-train --help; `folders` hold further choices."""
+    groups = [g for g in choices.groups(*folders) if g != "sampler"]
     return (
-        f"{TRAIN}\n{group_help(groups)}\n\nunless you choose:\n{defaults_help('train')}\n\n"
+        f"{TRAIN}\n{group_help(groups, folders)}\n\nunless you choose:\n{defaults_help('train')}\n\n"
         f"keys (tf-train key=value):\n{keys_help('train')}"
     )

@@ -19,7 +19,7 @@ def command(arguments: list[str]) -> None:
     if {"-h", "--help"} & set(flags):
         from tfcli.cli.help import train_help
 
-        print(train_help())
+        print(train_help(folders))
     elif flags:
         door.hand_to_hydra("train", arguments, lambda job: train(job, folders))
     else:

@@ -83,7 +83,8 @@ class Source:
 
     packing: `stream` cuts all documents, one after the other, into blocks; `documents` puts several whole
     documents into a block, none of which sees another; `none` makes one row of each. bos, eos: around each
-    document, where the tokenizer has such a token. tokenizer_characters: on how much text a tokenizer is
+    document, where the tokenizer has such a token; if both are the same one, as for GPT-2, a stream has it
+    once between documents and once at its beginning. tokenizer_characters: on how much text a tokenizer is
     trained, at most. cache_dir: where tokens are kept; None is tfcli in the user's cache folder.
     """
 
@@ -98,6 +99,7 @@ class Source:
     validation_fraction: ClassVar[Any] = None  # how much is held out where `held_out` is None
     max_documents: ClassVar[Any] = None  # how many documents are read before anything is held out
     score_prompt: ClassVar[Any] = True  # whether prompts are to be predicted as well
+    validation_key: ClassVar[str] = "data.streaming=false"  # what to set where nothing can be held out
     where: ClassVar[Any] = "data"  # the setting that names the data, for messages
 
     def documents(self, skip: int = 0) -> Iterator[Document]:
@@ -111,6 +113,10 @@ class Source:
     def fingerprint(self) -> str:
         """Two sources have the same one only if they hold the same documents."""
         raise NotImplementedError
+
+    def sketch(self) -> str:
+        """What is cheap to know of the documents of a streamed source: if it changed, they did."""
+        return self.fingerprint()
 
     def n_bytes(self) -> int | None:
         """About how much text there is; None: not known."""

@@ -29,7 +29,13 @@ BATCH = 1 << 21  # characters that are encoded together, so that all cores have 
 def identity(source: Source, tokenizer: Tokenizer) -> str:
     """What changes with the content of a source, the tokenizer, the settings or the format of the cache."""
     settings = (source.bos, source.eos, source.score_prompt, source.max_documents, source.validation_fraction)
-    said = (*VERSIONS, source.fingerprint(), tokenizer.hash, *settings)
+    said = (
+        *VERSIONS,
+        source.fingerprint(),
+        tokenizer.hash,
+        *settings,
+        Encoder.of(source, tokenizer).separates,
+    )
     return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
 
 
@@ -61,7 +67,7 @@ def tokenise(source: Source, tokenizer: Tokenizer, folder: Path) -> tuple[list[T
     found = [load(folder / name) for name in names]
     if None not in found:
         return found, []
-    encoder = Encoder(tokenizer, source.bos, source.eos, source.score_prompt)
+    encoder = Encoder.of(source, tokenizer)
     try:
         return _build(source, encoder, folder, names), []
     except OSError as error:

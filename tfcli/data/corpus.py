@@ -69,7 +69,7 @@ def cache_folder(source: Source, cache_dir: Path | str | None = None) -> Path:
 
 
 def _streamed(source: Source, tokenizer: Tokenizer, seq_len: int, seed: int, rank: int, world: int) -> Corpus:
-    encoder = Encoder(tokenizer, source.bos, source.eos, source.score_prompt)
+    encoder = Encoder.of(source, tokenizer)
     held, skip = held_for_streaming(source)
     tokens = encoder.gather(held)
     blocks = pack(tokens, source.packing, seq_len)

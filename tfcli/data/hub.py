@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tfcli.data import Document, Part, Source
 from tfcli.data.formats import cell, normal
@@ -20,10 +20,11 @@ class Hub(Source):
     name: as `datasets.load_dataset` takes it, or a folder, also one of `save_to_disk`. config: one of the
     data set's configurations. text_column: where the text is. validation_split: None holds out every
     1/validation_fraction-th row. max_documents: read no more of the split. streaming: read while training,
-    without a download beforehand; then the first validation_documents are held out (or those of
-    validation_split), and rows are shuffled among shuffle_buffer.
+    without a download beforehand; then the first validation_documents are held out, at most a
+    tenth (or those of validation_split), and rows are shuffled among shuffle_buffer.
     """
 
+    validation_key: ClassVar[str] = "data.validation_split or data.streaming=false"
     name: str | None = None
     config: str | None = None
     split: str = "train"
@@ -58,6 +59,9 @@ class Hub(Source):
         splits = [self.split] if self.validation_split is None else [self.split, self.validation_split]
         said = [self._rows(split)._fingerprint for split in splits]
         return hashlib.sha256(repr((said, self.text_column)).encode()).hexdigest()
+
+    def sketch(self) -> str:
+        return repr((self.name, self.config, self.split, self.validation_split, self.text_column))
 
     def _documents(self, rows: Any, skip: int) -> Iterator[Document]:
         rows = rows.skip(skip) if self.streaming and skip else islice(rows, skip, None)

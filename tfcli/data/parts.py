@@ -60,15 +60,31 @@ def split(documents: Iterator[Document], fraction: float) -> Iterator[tuple[int,
 
 
 def held_for_streaming(source: Source) -> tuple[list[Document], int]:
-    """The validation part of a stream, and how many of its first documents training must skip for it."""
-    named = source.held_out()
-    held, read = [], 0
-    for document in source.documents() if named is None else named:
-        read += 1
-        held += [] if is_blank(document) else [document]
-        if len(held) == source.validation_documents:
+    """The validation part of a stream, and how many of its first documents training must skip for it.
+
+    Never more than a tenth of the documents, which are counted as far as that needs.
+    """
+    n, named = source.validation_documents, source.held_out()
+    if named is not None:
+        return list(islice((d for d in named if not is_blank(d)), n)), 0
+    held, ends, found = [], [], 0
+    for read, document in enumerate(source.documents(), 1):
+        if is_blank(document):
+            continue
+        found += 1
+        if len(held) < n:
+            held.append(document)
+            ends.append(read)
+        if found == 10 * n:
             break
-    return held, read if named is None else 0
+    if found < 2:
+        what = (
+            "there is only one document in it, too few to hold one out" if found else "there is no text in it"
+        )
+        hint = f" while streaming; set {source.validation_key}" if found else ""
+        raise ConfigError(f"{source.where}: {what}{hint}")
+    share = min(n, max(1, found // 10))
+    return held[:share], ends[share - 1]
 
 
 def training_texts(source: Source) -> Iterator[str]:

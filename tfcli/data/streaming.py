@@ -1,5 +1,6 @@
 """Documents that are read, encoded and packed while training, for data larger than memory."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,7 +39,7 @@ class Streamed:
     ) -> None:
         self.source, self.encoder, self.seq_len, self.skip = source, encoder, seq_len, skip
         self.seed, self.rank, self.world = seed, rank, world
-        self.key = f"{encoder.tokenizer.hash} {source.packing} {seq_len}"
+        self.key = _key(source, encoder, seq_len, skip)
         self.drawn = self.passes = 0
         self._page: tuple[int, np.ndarray] = (-1, np.empty(0))
         self._begin()
@@ -107,7 +108,7 @@ class Streamed:
         return documents
 
     def _examples(self, documents: list[Document]) -> list[Example]:
-        tokens = self.encoder.gather(documents)
+        tokens = self.encoder.gather(documents, first=self.rest is None)  # of a stream
         if self.source.packing == "stream":
             return self._blocks(tokens)
         rows = pack(tokens, self.source.packing, self.seq_len)
@@ -138,13 +139,24 @@ class Streamed:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on where another feed of the same source stood."""
         if state["key"] != self.key:
-            raise ConfigError("data: the run had another tokenizer, data.packing or train.seq_len; keep them")
+            raise ConfigError(
+                f"{self.source.where}: the run read other data, or had another tokenizer, train.seq_len or data."
+                "packing, bos, eos, max_documents or validation_documents; keep them, or start anew with "
+                "init_from"
+            )
         for name in COUNTERS:
             setattr(self, name, state[name])
         self._page = (-1, np.empty(0))
         self.buffer = _unflat(state["rows"])
         self.rest = next(iter(_unflat(state["rest"])), None)
         self._documents = None
+
+
+def _key(source: Source, encoder: Encoder, seq_len: int, skip: int) -> str:
+    """What changes with whatever decides on the examples, but for their order."""
+    settings = (source.packing, source.bos, source.eos, source.score_prompt, source.max_documents, skip)
+    said = (encoder.tokenizer.hash, seq_len, source.sketch(), *settings)
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
 
 
 def _cut(example: Example, begin: int, end: int | None) -> Example:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import ClassVar
 
 from tfcli.data import Document, Part, Source
 from tfcli.data.formats import SUFFIXES, SampleBy, read, suffixes
@@ -21,10 +22,11 @@ class Text(Source):
     one document of a plain text file. text_column: where the text of a JSON, CSV or Parquet row is.
     validation_path: None holds out every 1/validation_fraction-th document, or the end of the only one.
     max_documents: read no more of path. streaming: read while training, so that little is held in memory;
-    then the first validation_documents are held out (or those of validation_path), rows are shuffled among
-    shuffle_buffer, and a plain text counts as documents of a million characters.
+    then the first validation_documents are held out, at most a tenth (or those of validation_path), rows are
+    shuffled among shuffle_buffer, and a plain text counts as documents of a million characters.
     """
 
+    validation_key: ClassVar[str] = "data.validation_path, data.sample_by=line or data.streaming=false"
     path: str | None = None
     text_column: str = "text"
     sample_by: SampleBy = "document"
@@ -63,6 +65,11 @@ class Text(Source):
     def fingerprint(self) -> str:
         return hash_files([*self.files, None, *self.validation_files], self.text_column, self.sample_by)
 
+    def sketch(self) -> str:
+        files = [*self.files, None, *self.validation_files]
+        sizes = [0 if file is None else file.stat().st_size for file in files]
+        return hash_files(files, self.text_column, self.sample_by, repr(sizes), limit=1 << 20)
+
     def n_bytes(self) -> int | None:
         files = [*self.files, *self.validation_files]
         plain = all(suffixes(file)[1] == "" for file in files)
@@ -88,22 +95,24 @@ def find(path: str, key: str) -> list[Path]:
     return files
 
 
-def hash_files(files: list[Path | None], *settings: str) -> str:
-    """sha256 of what is in the files and of how it is read, whatever their names and places."""
+def hash_files(files: list[Path | None], *settings: str, limit: int | None = None) -> str:
+    """sha256 of what is in the files, or in their first bytes, and of how it is read, wherever they are."""
     total = hashlib.sha256(repr(settings).encode())
     for file in files:
         total.update(b"|" if file is None else suffixes(file)[0].encode())
         if file is not None:
-            total.update(_digest(file))
+            total.update(_digest(file, limit))
     return total.hexdigest()
 
 
-def _digest(file: Path) -> bytes:
+def _digest(file: Path, limit: int | None) -> bytes:
     digest = hashlib.sha256()
     try:
         with open(file, "rb") as data:
             while chunk := data.read(1 << 20):
                 digest.update(chunk)
+                if limit is not None and data.tell() >= limit:
+                    break
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read ({error.strerror})") from None
     return digest.digest()

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from tfcli.data import Document
+from tfcli.data import Document, Source
 from tfcli.tokenizer import Tokenizer
 
 MAGIC = b"tfcliT01"  # the last two digits are the version of the format
@@ -49,12 +49,28 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Encoder:
-    """How a document becomes ids: [bos] prompt text [eos]."""
+    """How a document becomes ids: [bos] prompt text [eos].
+
+    Where one token is both BOS and EOS (GPT-2's <|endoftext|>) and both are put, a stream has it once between
+    two documents: it begins with one, and each document ends with one. Alone, a document has one at each end.
+    """
 
     tokenizer: Tokenizer
     bos: bool = True
     eos: bool = True
     score_prompt: bool = True
+    stream: bool = False  # whether the documents are to follow one another in a row
+
+    @classmethod
+    def of(cls, source: Source, tokenizer: Tokenizer) -> "Encoder":
+        """As the source is to be learned."""
+        return cls(tokenizer, source.bos, source.eos, source.score_prompt, source.packing == "stream")
+
+    @property
+    def separates(self) -> bool:
+        """Whether the EOS of a document is also the BOS of the next."""
+        same = self.tokenizer.bos_id is not None and self.tokenizer.bos_id == self.tokenizer.eos_id
+        return same and self.bos and self.eos and self.stream
 
     @property
     def dtype(self) -> type:
@@ -66,25 +82,31 @@ class Encoder:
         ids, lengths, unscored = self.flat(documents)
         yield from zip(np.split(ids, np.cumsum(lengths)[:-1]), unscored.tolist())
 
-    def flat(self, documents: Sequence[Document]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All ids (N,), and of each document how many it has, and how many of the first are no labels."""
+    def flat(
+        self, documents: Sequence[Document], first: bool = True
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All ids (N,), and of each document how many it has, and how many of the first are no labels.
+
+        first: nothing stands before them.
+        """
         encode, bos, eos = self.tokenizer.encode_many, self.tokenizer.bos_id, self.tokenizer.eos_id
         head = [bos] if self.bos and bos is not None else []
         tail = [eos] if self.eos and eos is not None else []
         texts = encode(d.text for d in documents)
         prompts = encode(d.prompt for d in documents) if any(d.prompt for d in documents) else repeat([])
         rows = []
-        for document, prompt, text in zip(documents, prompts, texts):
-            rows += (head if document.begins else [], prompt, text, tail if document.ends else [])
+        for i, (document, prompt, text) in enumerate(zip(documents, prompts, texts)):
+            begins = document.begins and (not self.separates or (first and i == 0))
+            rows += (head if begins else [], prompt, text, tail if document.ends else [])
         lengths = np.array([len(row) for row in rows], dtype=np.int64).reshape(-1, 4)
         ids = np.fromiter(chain.from_iterable(rows), dtype=self.dtype, count=int(lengths.sum()))
         unscored = lengths[:, 0] + lengths[:, 1]
         return ids, lengths.sum(1), np.zeros_like(unscored) if self.score_prompt else unscored
 
-    def gather(self, documents: Sequence[Document]) -> Tokens:
-        """The tokens of some documents, in memory."""
+    def gather(self, documents: Sequence[Document], first: bool = True) -> Tokens:
+        """The tokens of some documents, in memory; first: nothing stands before them."""
         file = BytesIO()
-        writer = Writer(file, self)
+        writer = Writer(file, self, first)
         writer.add(documents)
         writer.finish()
         return parse(file.getvalue())
@@ -106,20 +128,21 @@ class Encoder:
 class Writer:
     """Takes documents, or pieces of them in order, and holds no more than their lengths."""
 
-    def __init__(self, file: BinaryIO, encoder: Encoder) -> None:
-        self.file, self.encoder = file, encoder
+    def __init__(self, file: BinaryIO, encoder: Encoder, first: bool = True) -> None:
+        self.file, self.encoder, self.first = file, encoder, first
         self.totals, self.check = Totals(), 0
         self.ends: list[np.ndarray] = [np.zeros(1, dtype=np.int64)]
         self.masks: list[bytes] = []
 
     def add(self, documents: Sequence[Document]) -> None:
-        ids, lengths, unscored = self.encoder.flat(documents)
+        ids, lengths, unscored = self.encoder.flat(documents, self.first)
         whole = np.array([document.ends for document in documents], dtype=bool)
         ends = np.cumsum(lengths)
         self.ends.append(self.totals.tokens + ends[whole])
         if not self.encoder.score_prompt:
             index = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)  # 0, 1, ... in its document
             self.masks.append((index >= np.repeat(unscored, lengths)).tobytes())
+        self.first = self.first and not documents
         self.totals.documents += int(whole.sum())
         self.totals.tokens += len(ids)
         self.totals.bytes += sum(document.size for document in documents)

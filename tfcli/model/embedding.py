@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from tfcli.model.linear import Embedding
+from tfcli.model.linear import Embedding, short
 from tfcli.model.placement import MakeNorm
 from tfcli.values import Count, Rate
 
@@ -48,7 +48,8 @@ class TokenEmbedding(nn.Module):
 
         add_position: takes (1, 1, D) and the place; None: position does not enter here.
         """
-        table, scale, norm = self.table.weight, self.scale, self.norm
+        table, scale = self.table.weight, self.scale
+        norm = None if self.norm is None else short(self.norm)
 
         def step(token: Tensor, place: int) -> Tensor:
             x = table[token.item()]

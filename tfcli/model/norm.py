@@ -8,15 +8,7 @@ from tfcli.model.linear import Single
 from tfcli.values import Count, Positive
 
 
-class Norm(nn.Module):
-    """(..., D) -> (..., D)"""
-
-    def single(self) -> Single:
-        """The same for one token, (D,) -> (D,), in as few calls as can be."""
-        return self
-
-
-class LayerNorm(Norm):
+class LayerNorm(nn.Module):
     """(x - mean) / sqrt(var + eps) * gain + bias  (Ba et al. 2016)."""
 
     def __init__(self, d_model: Count, eps: Positive = 1e-5, bias: bool = True) -> None:
@@ -29,11 +21,12 @@ class LayerNorm(Norm):
         return F.layer_norm(x.float(), self.gain.shape, self.gain, self.bias, self.eps)
 
     def single(self) -> Single:
+        """The same for one token: (D,) -> (D,)."""
         shape, gain, bias, eps = self.gain.shape, self.gain, self.bias, self.eps
         return lambda x: torch.layer_norm(x, shape, gain, bias, eps)
 
 
-class RMSNorm(Norm):
+class RMSNorm(nn.Module):
     """x / sqrt(mean(x^2) + eps) * gain  (Zhang & Sennrich 2019).
 
     one_plus: the gain is 1 + w with w from 0, so that weight decay pulls it to 1 (Gemma).
@@ -49,6 +42,7 @@ class RMSNorm(Norm):
         return F.rms_norm(x.float(), gain.shape, gain, self.eps)
 
     def single(self) -> Single:
+        """The same for one token, in two calls: (D,) -> (D,)."""
         gain = (1 + self.gain if self.one_plus else self.gain).detach()
         zero, width, eps = torch.zeros_like(gain), len(gain), self.eps
         return lambda x: torch.addcmul(zero, x, gain, value=(torch.dot(x, x).item() / width + eps) ** -0.5)

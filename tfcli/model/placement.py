@@ -9,37 +9,49 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from tfcli.model.linear import Single
+from tfcli.model.linear import Single, short
 from tfcli.values import Rate
 
 MakeNorm = Callable[[], nn.Module]
+Function = Callable[[Tensor], Tensor]
 
 
 class Placement(nn.Module):
-    """A branch with its residual connection."""
+    """A branch with its residual connection; a placement says in `around` where its norms stand."""
 
     final_norm: ClassVar[bool] = True
+    n_norms: ClassVar[int] = 1
 
     def __init__(self, branch: nn.Module, make_norm: MakeNorm, dropout: Rate = 0.0) -> None:
         super().__init__()
         self.branch = branch
-        self.norm = make_norm()
-        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.norms = nn.ModuleList(make_norm() for _ in range(self.n_norms))
+        self.dropout = nn.Dropout(dropout) if dropout else None
+
+    def around(self, x: Tensor, branch: Function, *norms: Function) -> Tensor:
+        """(..., D) -> (..., D), of functions (..., D) -> (..., D): the formula."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, *rest: object) -> Tensor:
+        """The formula with the branch called on `rest` as well, and dropout on what it gives."""
+
+        def branch(y: Tensor) -> Tensor:
+            y = self.branch(y, *rest)
+            return y if self.dropout is None else self.dropout(y)
+
+        return self.around(x, branch, *self.norms)
 
     def single(self) -> Single:
         """The same for one token in evaluation, (D,) -> (D,)."""
-        raise NotImplementedError
+        around, branch, norms = self.around, short(self.branch), [short(norm) for norm in self.norms]
+        return lambda x, *rest: around(x, lambda y: branch(y, *rest), *norms)
 
 
 class Pre(Placement):
     """x + f(norm(x))  (Radford et al. 2019, GPT-2; Xiong et al. 2020)"""
 
-    def forward(self, x: Tensor, *rest: object) -> Tensor:
-        return x + self.dropout(self.branch(self.norm(x), *rest))
-
-    def single(self) -> Single:
-        norm, branch = self.norm.single(), self.branch.single()
-        return lambda x, *rest: x + branch(norm(x), *rest)
+    def around(self, x: Tensor, branch: Function, norm: Function) -> Tensor:
+        return x + branch(norm(x))
 
 
 class Post(Placement):
@@ -47,35 +59,21 @@ class Post(Placement):
 
     final_norm = False
 
-    def forward(self, x: Tensor, *rest: object) -> Tensor:
-        return self.norm(x + self.dropout(self.branch(x, *rest)))
-
-    def single(self) -> Single:
-        norm, branch = self.norm.single(), self.branch.single()
-        return lambda x, *rest: norm(x + branch(x, *rest))
+    def around(self, x: Tensor, branch: Function, norm: Function) -> Tensor:
+        return norm(x + branch(x))
 
 
 class Sandwich(Placement):
-    """x + norm2(f(norm1(x)))  (Ding et al. 2021, CogView; Gemma 2)"""
+    """x + after(f(before(x)))  (Ding et al. 2021, CogView; Gemma 2)"""
 
-    def __init__(self, branch: nn.Module, make_norm: MakeNorm, dropout: Rate = 0.0) -> None:
-        super().__init__(branch, make_norm, dropout)
-        self.after = make_norm()
+    n_norms = 2
 
-    def forward(self, x: Tensor, *rest: object) -> Tensor:
-        return x + self.dropout(self.after(self.branch(self.norm(x), *rest)))
-
-    def single(self) -> Single:
-        norm, branch, after = self.norm.single(), self.branch.single(), self.after.single()
-        return lambda x, *rest: x + after(branch(norm(x), *rest))
+    def around(self, x: Tensor, branch: Function, before: Function, after: Function) -> Tensor:
+        return x + after(branch(before(x)))
 
 
 class Branch(Placement):
     """x + norm(f(x))  (OLMo 2, 2025; Liu et al. 2021, Swin v2)"""
 
-    def forward(self, x: Tensor, *rest: object) -> Tensor:
-        return x + self.dropout(self.norm(self.branch(x, *rest)))
-
-    def single(self) -> Single:
-        norm, branch = self.norm.single(), self.branch.single()
-        return lambda x, *rest: x + norm(branch(x, *rest))
+    def around(self, x: Tensor, branch: Function, norm: Function) -> Tensor:
+        return x + norm(branch(x))

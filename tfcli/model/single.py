@@ -18,7 +18,7 @@ from tfcli.model.visibility import Rule, arange
 
 AHEAD = 64  # rotations are made for so many tokens at once
 
-_NOTHING = torch.zeros(())
+_NOTHING = torch.zeros((), device="cpu")  # named, or an import under torch.device("meta") would make it meta
 
 
 class Glance(NamedTuple):

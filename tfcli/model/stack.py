@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from tfcli.errors import ConfigError
 from tfcli.model.attention import Pass, View
 from tfcli.model.cache import Cache
+from tfcli.model.linear import short
 from tfcli.model.parts import Parts
 from tfcli.model.single import Glance, Glances
 from tfcli.model.visibility import Rule
@@ -39,16 +40,27 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(Layer(parts, i) for i in range(n_layers))
         self.recompute = recompute
         self.positions = nn.ModuleList()  # the schemes: one a kind, or one a layer
-        made: dict[int, int] = {}  # kind of scheme -> its place in positions
         self.kinds: list[tuple[tuple[Rule, ...], int]] = []  # of each layer: its rules, its scheme
+        made: dict[
+            object, int
+        ] = {}  # a kind of scheme, and the attention it serves -> its place in positions
         for i, layer in enumerate(self.layers):
-            kind, attention = parts.position.kind(i), layer.attention.branch
-            if kind not in made or self.positions[made[kind]].per_layer:
-                made[kind] = len(self.positions)
-                self.positions.append(parts.position.make(i, attention))
-            refuse_deaf(attention, self.positions[made[kind]])
-            self.kinds.append((rules if attention.rule is None else (*rules, attention.rule), made[kind]))
+            attention = layer.attention.branch
+            scheme = self._scheme(parts, i, attention, made)
+            refuse_deaf(attention, self.positions[scheme])
+            self.kinds.append((rules if attention.rule is None else (*rules, attention.rule), scheme))
         self.final_norm = parts.norm() if self.layers[0].attention.final_norm else None
+
+    def _scheme(self, parts: Parts, layer: int, attention: nn.Module, made: dict[object, int]) -> int:
+        """Where in `positions` a layer's scheme is: one a layer, or one a kind and head size."""
+        kind, facts = parts.position.kind(layer), tuple(attention.facts.values())
+        place = made.get(kind, made.get((kind, facts)))
+        if place is None or self.positions[place].per_layer:
+            place = len(self.positions)
+            self.positions.append(parts.position.make(layer, attention))
+            by_input = self.positions[place].enters == "input"  # added once, whatever attention there is
+            made[kind if by_input else (kind, facts)] = place
+        return place
 
     @property
     def context(self) -> int | None:
@@ -98,10 +110,10 @@ class Stack(nn.Module):
         kinds = list(dict.fromkeys(self.kinds))
         makers = [Glances(rules, self.positions[scheme]) for rules, scheme in kinds]
         layers = [
-            (i, kinds.index(self.kinds[i]), layer.attention.single(), layer.ffn.single())
+            (i, kinds.index(self.kinds[i]), short(layer.attention), short(layer.ffn))
             for i, layer in enumerate(self.layers)
         ]
-        last = self.final_norm.single() if self.final_norm is not None else None
+        last = short(self.final_norm) if self.final_norm is not None else None
 
         def step(x: Tensor, place: int, caches: list[Cache]) -> Tensor:
             glances: list[Glance | None] = [None] * len(kinds)

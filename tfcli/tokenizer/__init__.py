@@ -37,6 +37,7 @@ class Tokenizer:
         backend.no_padding()
         backend.encode_special_tokens = not allow_special  # the backend's name for "special tokens are text"
         self.backend = backend
+        self._read: str | None = None  # the tokenizer.json it came from
         self.special = special
         self.allow_special = allow_special
         self.vocab_size: int = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
@@ -72,10 +73,15 @@ class Tokenizer:
         return frozenset(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special)
 
     @cached_property
+    def text(self) -> str:
+        """What `save` writes: the file it was read from, as another version of the backend may write it anew."""
+        return self.backend.to_str(pretty=True) if self._read is None else self._read
+
+    @cached_property
     def hash(self) -> str:
         """What two tokenizers share only if they give the same ids: 16 hex digits of a sha256."""
         said = json.dumps([self.special, self.allow_special], sort_keys=True)
-        return hashlib.sha256((self.backend.to_str() + said).encode()).hexdigest()[:16]
+        return hashlib.sha256((self.text + said).encode()).hexdigest()[:16]
 
     @cached_property
     def _separable(self) -> bool:
@@ -96,7 +102,7 @@ class Tokenizer:
         said = {f"{role}_token": self.special.get(role) for role in ROLES}
         said |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
         said |= {"split_special_tokens": not self.allow_special}
-        (folder / "tokenizer.json").write_text(self.backend.to_str(pretty=True), encoding="utf-8")
+        (folder / "tokenizer.json").write_text(self.text, encoding="utf-8")
         (folder / "tokenizer_config.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
@@ -105,7 +111,8 @@ class Tokenizer:
         path = Path(where)
         path = path / "tokenizer.json" if path.is_dir() else path
         try:
-            backend = Backend.from_str(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            backend = Backend.from_str(text)
         except OSError:
             raise ConfigError(f"{path}: no such tokenizer file") from None
         except Exception as error:  # the backend raises plain Exception
@@ -113,7 +120,10 @@ class Tokenizer:
         said = described(path.parent)
         if allow_special is None:
             allow_special = not said.get("split_special_tokens", True)
-        return cls(backend, find_special(backend, said), allow_special=allow_special)
+        cuts = backend.truncation or backend.padding  # which are not kept
+        tokenizer = cls(backend, find_special(backend, said), allow_special=allow_special)
+        tokenizer._read = None if cuts else text
+        return tokenizer
 
 
 def find_special(backend: Backend, said: dict | None = None) -> dict[str, str]:

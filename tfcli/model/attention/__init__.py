@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
+from tfcli.batch import PAD
 from tfcli.model.cache import Cache, new_cache
 from tfcli.model.linear import Single
 from tfcli.model.position import Hook, PositionScheme, Rotation
@@ -25,7 +27,10 @@ class Pass(NamedTuple):
 
     @property
     def length(self) -> Tensor | int:
-        """How long the text is, new tokens included: (B, 1) where rows differ."""
+        """How long each token's text is, new ones included: (B, T) in packed rows, (B, 1) in padded ones."""
+        if self.documents is not None:
+            same = self.documents[:, :, None] == self.documents[:, None, :]  # (B, T, T)
+            return torch.where(same, self.k_pos[:, None, :], PAD).amax(-1) + 1
         return self.k_pos.amax(-1, keepdim=True) + 1 if self.padded else self.k_pos.shape[-1]
 
 
@@ -56,7 +61,7 @@ class View:
             mask = visible(rules, q_pos, k_pos, this.documents, this.documents)[:, None]
             if bias is not None:
                 bias = bias.masked_fill(~mask, HIDDEN)
-        turn = position.rotation(q_pos, this.length)
+        turn = position.rotation(q_pos, this.length if position.stable_until is not None else 0)
         return cls(q_pos, k_pos, triangle and mask is None, mask, bias, turn, position)
 
 

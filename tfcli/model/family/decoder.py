@@ -16,6 +16,7 @@ from tfcli.model.head import LMHead
 from tfcli.model.parts import Parts
 from tfcli.model.stack import Stack
 from tfcli.model.visibility import Causal, arange
+from tfcli.values import Count
 
 
 class State:
@@ -76,7 +77,7 @@ class Decoder(nn.Module):
     family = "decoder"
 
     def __init__(
-        self, embedding: TokenEmbedding, parts: Parts, head: LMHead, n_layers: int, recompute: bool = False
+        self, embedding: TokenEmbedding, parts: Parts, head: LMHead, n_layers: Count, recompute: bool = False
     ):
         super().__init__()
         self.embedding = embedding

@@ -30,4 +30,4 @@ class FeedForward(nn.Module):
 
     def single(self) -> Single:
         """The same for one token in evaluation, (D,) -> (D,), in as few calls as can be."""
-        return lambda x: self(x[None, None])[0, 0]
+        return lambda x: self(x[None, None])[0, 0]  # a variant that says nothing of it goes this way

@@ -53,9 +53,7 @@ class PositionScheme(nn.Module):
         return x
 
     def rotation(self, positions: Tensor, length: Tensor | int) -> Rotation | None:
-        """The turn of the features at (B|1, T) positions, in a text that is `length` (int or (B|1, 1)) long
-        so far.
-        """
+        """The turn of features at (B|1, T) positions, in texts of `length` tokens: int, or (B|1, T|1)."""
         return None
 
     def bias(self, q_pos: Tensor, k_pos: Tensor) -> Tensor | None:

@@ -30,6 +30,8 @@ class Rope(PositionScheme):
                 f"rotary positions turn pairs of features: head_dim={head_dim} * partial={partial:g} gives "
                 f"{self.width}, must be even and at least 2"
             )
+        if base <= 1:
+            raise ConfigError(f"position.base={base:g}: must be above 1, so that angles differ")
         self.base, self.interleaved = base, interleaved
         self.frequencies = self.paired(self.stretched(self.plain(base)))  # (R,) float64
         self.signs = self.paired(torch.ones(self.width // 2, dtype=torch.float64), first=-1.0)
@@ -52,7 +54,7 @@ class Rope(PositionScheme):
         return torch.cat((first * values, values), dim=-1)
 
     def at(self, length: Tensor | int, device: torch.device) -> Tensor:
-        """Frequencies for a text of that length: (R,), or (B|1, 1, 1, R)."""
+        """Frequencies for a text of that length: (R,), or (B|1, T|1, 1, R)."""
         return self.frequencies.to(device)
 
     def rotation(self, positions: Tensor, length: Tensor | int) -> Rotation:
@@ -96,7 +98,7 @@ class DynamicRope(Rope):
     def at(self, length: Tensor | int, device: torch.device) -> Tensor:
         length = torch.as_tensor(length, dtype=torch.float64, device=device).clamp(min=self.original)
         growth = self.factor * length / self.original - (self.factor - 1)
-        base = self.base * growth ** (self.width / (self.width - 2))  # () or (B|1, 1)
+        base = self.base * growth ** (self.width / (self.width - 2))  # () or (B|1, T|1)
         exponents = -torch.arange(0, self.width, 2, dtype=torch.float64, device=device) / self.width
         return self.paired(base[..., None, None] ** exponents)
 
