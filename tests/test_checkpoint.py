@@ -140,3 +140,40 @@ def test_a_missing_file_is_named(run: Path) -> None:
     (folder / "tokenizer.json").unlink()
     with pytest.raises(ConfigError, match=r"tokenizer\.json is missing"):
         checkpoint.find(folder)
+
+
+def test_damaged_checkpoints_do_not_count_as_kept_and_the_one_just_saved_stays(run: Path) -> None:
+    loaded = checkpoint.load(run)
+    for step in (3, 8, 9):
+        checkpoint.save(run, step, loaded.model, loaded.tokenizer, loaded.config, {})
+    for step in (8, 9):
+        (checkpoint.folder_of(run, step) / "training.pt").unlink()
+    checkpoint.keep(run, 1, best=None, saved=2)
+    assert [checkpoint.step_of(folder) for folder in checkpoint.steps(run)] == [2, 3, 8, 9]
+
+
+def test_a_checkpoint_that_a_run_removes_while_it_is_read_gives_way_to_a_newer_one(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, real = checkpoint.load(run), checkpoint.read_config
+
+    def read_config(path: Path, folders: list) -> object:
+        if path.parent.name == "step-00000002":
+            checkpoint.save(run, 3, loaded.model, loaded.tokenizer, loaded.config, {})
+            checkpoint.keep(run, 1, best=None, saved=3)
+        return real(path, folders)
+
+    monkeypatch.setattr(checkpoint, "read_config", read_config)
+    assert checkpoint.load(run).step == 3
+    with pytest.raises(ConfigError, match="step-00000002"):
+        checkpoint.load(run / "checkpoints/step-00000002")
+
+
+@pytest.mark.parametrize("key", ["step", "tokenizer_hash", "files"])
+def test_a_manifest_that_lacks_a_key_is_named(run: Path, key: str) -> None:
+    path = checkpoint.find(run) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest[key]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ConfigError, match=rf"step-00000002: damaged, manifest\.json has no {key}"):
+        checkpoint.load(path.parent)

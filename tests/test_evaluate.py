@@ -269,6 +269,19 @@ def test_validation_leaves_no_trace_in_the_run_even_when_it_fails():
     assert torch.equal(torch.get_rng_state(), before) and model.training and torch.is_grad_enabled()
 
 
+def test_validation_that_is_told_to_stop_reads_no_further_and_gives_no_score():
+    read = []
+
+    def objective(rows: list[list[int]]) -> Batch:
+        read.append(len(rows))
+        return shifted(rows)
+
+    blocks = [random_ids(9, seed=n) for n in range(10)]
+    stop = {"should_stop": lambda: len(read) >= 2}
+    assert validation_loss(Table(), blocks, objective, batch_size=2, **stop) is None
+    assert read == [2, 2]
+
+
 def test_validation_without_a_target_is_refused():
     with pytest.raises(ConfigError, match="no token to score"):
         validation_loss(Table(), [[3], [4]], shifted, batch_size=2)

@@ -112,6 +112,16 @@ def test_a_saved_tokenizer_is_loaded_as_it_was(
     assert [loaded.encode(text) for text in HARD] == [trained[name].encode(text) for text in HARD]
 
 
+def test_a_hash_is_of_the_file_whatever_this_version_would_write(tmp_path: Path) -> None:
+    make("byte").train([]).save(tmp_path / "a")
+    file = tmp_path / "a" / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()), indent=1))
+    first = Tokenizer.load(tmp_path / "a")
+    first.save(tmp_path / "b")
+    assert (tmp_path / "b" / "tokenizer.json").read_text() == file.read_text()
+    assert Tokenizer.load(tmp_path / "b").hash == first.hash
+
+
 def test_tokenizers_that_differ_have_different_hashes(trained: dict[str, Tokenizer]) -> None:
     others = [make("bpe").train([TEXT + "Zz" * 9]), make("bpe", allow_special=True).train([TEXT])]
     assert len({it.hash for it in [*trained.values(), *others]}) == len(TRAINED) + 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,11 +15,14 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import TINY_RUN, metrics
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from tfcli import checkpoint
+from tfcli.batch import Batch
 from tfcli.errors import ConfigError, RunError
-from tfcli.train import Run
+from tfcli.runlog import JsonLines, RunLog
+from tfcli.train import Run, Settings
 
 Train = Callable[..., None]
 
@@ -171,10 +175,13 @@ def test_what_makes_the_run_another_cannot_change(train: Train, tmp_path: Path, 
         train(f"resume={run}", change, tiny=False)
 
 
-def test_a_new_run_takes_weights_tokenizer_and_model_from_init_from(train: Train, tmp_path: Path) -> None:
+def test_a_new_run_takes_weights_tokenizer_and_model_from_init_from(
+    train: Train, tmp_path: Path, corpus: Path
+) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     train(f"out={old}", "position=alibi")
-    train("train.steps=1", "optimizer.lr=1e-12", f"init_from={old}", f"out={new}")
+    own = [f"data.path={corpus}", *(key for key in TINY_RUN if not key.startswith(("tokenizer", "size")))]
+    train(*own, "train.steps=1", "optimizer.lr=1e-12", f"init_from={old}", f"out={new}", tiny=False)
     before, after = (load_file(checkpoint.find(run) / "model.safetensors") for run in (old, new))
     assert all(torch.allclose(tensor, after[name], atol=1e-9) for name, tensor in before.items())
     assert checkpoint.load(new).config.position == checkpoint.load(old).config.position
@@ -217,6 +224,158 @@ def test_a_disk_that_is_full_costs_no_earlier_checkpoint(
     assert [checkpoint.step_of(p) for p in checkpoint.steps(run)] == [1, 2]
     assert not list((run / "checkpoints").glob(".*"))
     assert capsys.readouterr().err.count("could not be written") == 4
+
+
+@pytest.mark.parametrize("writer", ["safetensors.torch.save_file", "torch.save"])
+def test_what_the_libraries_raise_on_a_full_disk_does_not_end_the_run(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    kind = SafetensorError if writer.startswith("safetensors") else RuntimeError
+
+    def full(*args: object, **more: object) -> None:
+        raise kind("No space left on device (os error 28)")
+
+    monkeypatch.setattr(writer, full)
+    with pytest.raises(RunError, match="step 6 could not be saved.*No space left"):
+        train(f"out={tmp_path / 'run'}", "train.save_every=1")
+    assert len(metrics(tmp_path / "run")) == 6
+
+
+def test_a_log_and_a_drawing_that_cannot_be_written_are_said_once_and_the_run_goes_on(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def full(*args: object, **more: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RunLog, "write", full)
+    monkeypatch.setattr(RunLog, "draw", full)
+    train(f"out={tmp_path / 'run'}")
+    said = capsys.readouterr().err
+    assert said.count("the log could not be written") == said.count("loss.png could not be written") == 1
+    assert checkpoint.find(tmp_path / "run").name == "step-00000006"
+
+
+def test_a_line_that_a_full_disk_cuts_off_does_not_stay_in_the_log(tmp_path: Path) -> None:
+    log = JsonLines(tmp_path / "metrics.jsonl")
+    log.write(1, {"loss": 3.0})
+    whole, _, hard = log._file.tell(), *resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (whole + 9, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            log.write(2, {"loss": 2.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    log.write(3, {"loss": 1.0})
+    log.close()
+    assert [row["step"] for row in metrics(tmp_path)] == [1, 3]
+
+
+def test_the_last_step_is_saved_whatever_the_settings(train: Train, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(f"out={run}", "train.save_every=null", "train.eval_every=null", "train.keep_best=false")
+    assert [checkpoint.step_of(p) for p in checkpoint.steps(run)] == [6]
+
+
+def test_going_on_from_an_older_checkpoint_forgets_the_later_ones_of_that_folder_only(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    run, other = tmp_path / "run", tmp_path / "other"
+    train(f"out={run}", "train.save_every=1", "train.keep_last=9")
+    early = run / "checkpoints/step-00000002"
+    train(f"resume={early}", f"out={other}", "train.steps=3", tiny=False)
+    assert len(checkpoint.steps(run)) == 6
+    train(f"resume={early}", "train.steps=3", tiny=False)
+    assert [checkpoint.step_of(p) for p in checkpoint.steps(run)] == [1, 2, 3]
+    assert capsys.readouterr().err.count("removed, as the run goes on from step 2") == 4
+
+
+def test_a_run_at_its_end_has_nothing_to_do_and_one_past_it_is_refused(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    run = tmp_path / "run"
+    train(f"out={run}")
+    train(f"resume={run}", tiny=False)
+    assert "already at step 6 of 6: nothing to do" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="train.steps=4: .* at step 6 already"):
+        train(f"resume={run}", "train.steps=4", tiny=False)
+    assert checkpoint.find(run).name == "step-00000006"
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"patience": 2, "eval_every": None}, "train.patience=2.*train.eval_every=null"),
+        ({"compile": True, "loss_chunk": 8}, "train.compile=true.*train.loss_chunk=8"),
+    ],
+)
+def test_keys_that_would_mean_nothing_together_are_refused(keys: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Settings(steps=1, batch_size=1, seq_len=1, **keys).checked()
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_a_step_that_was_saved_is_not_saved_again_and_the_message_says_what_follows(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved, real = [], checkpoint.save
+    monkeypatch.setattr(checkpoint, "save", lambda *given: saved.append(given[1]) or real(*given))
+    with pytest.raises(RunError, match="step 2 are in .*; a resumed run meets that batch again"):
+        train(f"out={tmp_path / 'run'}", "train.save_every=1")
+    assert saved == [1, 2]
+
+
+def test_skipping_is_not_recommended_to_a_run_that_skips(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Run.loss
+    monkeypatch.setattr(Run, "loss", lambda self, batch: real(self, batch) * float("nan"))
+    with pytest.raises(RunError, match="step 10.*not finite.*behind that batch; try") as raised:
+        train(f"out={tmp_path / 'run'}", "train.non_finite=skip", "train.steps=20")
+    assert "non_finite=skip" not in str(raised.value)
+
+
+def test_an_evaluation_cut_short_by_a_signal_leaves_no_mark(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Run.evaluate
+
+    def evaluate(self: Run) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        real(self)
+
+    monkeypatch.setattr(Run, "evaluate", evaluate)
+    with pytest.raises(SystemExit) as raised:
+        train(f"out={tmp_path / 'run'}", "train.patience=1")
+    assert raised.value.code == 128 + signal.SIGTERM
+    at = checkpoint.load_training(checkpoint.find(tmp_path / "run"))["at"]
+    assert (at["step"], at["best_step"], at["since_best"]) == (3, None, 0)
+    assert "val_loss" not in metrics(tmp_path / "run")[-1]
+
+
+def test_steps_without_a_target_are_said_once_and_counted(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(Batch, "targets", 0)
+    train(f"out={tmp_path / 'run'}", "train.eval_every=null")
+    said = capsys.readouterr().err
+    assert said.count("step 1: no token to score") == said.count("no token to score in its batch") == 1
+    assert "6 steps had no token to score" in said
+
+
+def test_a_training_state_of_another_version_is_refused(train: Train, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(f"out={run}")
+    folder = checkpoint.find(run)
+    state = checkpoint.load_training(folder)
+    state["at"]["of_tomorrow"] = 1
+    torch.save(state, folder / "training.pt")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["training.pt"] = (folder / "training.pt").stat().st_size
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ConfigError, match=r"run: its training\.pt is of another version"):
+        train(f"resume={run}", "train.steps=9", tiny=False)
 
 
 def test_chunked_loss_and_compiled_keys_change_nothing_that_is_learned(train: Train, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -12,7 +14,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from tfcli import build, checkpoint
+from tfcli import build, checkpoint, choices
 from tfcli.data import Corpus, Source
 from tfcli.data.corpus import get_tokenizer, prepare
 from tfcli.device import pick_device
@@ -20,12 +22,25 @@ from tfcli.errors import ConfigError
 from tfcli.metrics import flops_per_token
 from tfcli.precision import Precision
 from tfcli.runlog import RunLog
-from tfcli.tokenizer import Tokenizer
 from tfcli.train import Run, Settings
-from tfcli.values import Index, check
+from tfcli.values import Seed, check_arguments
 
 MODEL = ("family", "size", "attention", "position", "norm", "placement", "ffn", "embedding", "head")
+GROUPS = (*MODEL, "init", "objective", "tokenizer", "data", "optimizer", "schedule", "precision")
+KEPT = (*MODEL, "tokenizer", "objective", "seed", "data")  # by a run that goes on
+FREE = ("dropout", "recompute")  # settings of a model that change none of its weights
 OF_ONE_COMMAND = ("resume", "init_from", "out", "choices", "overrides")  # no settings of the run itself
+
+
+class TopLevel(NamedTuple):
+    """The keys beside the groups, `train` and `log`."""
+
+    name: str
+    out: str | None
+    seed: Seed
+    device: str
+    resume: str | None
+    init_from: str | None
 
 
 class Plan(NamedTuple):
@@ -47,7 +62,7 @@ class Plan(NamedTuple):
 def plan(config: DictConfig, start: Path | None = None) -> Plan:
     """Builds every part without data. Raises ConfigError for whatever does not fit; writes nothing."""
     settings = build.settings(Settings, config.train, "train")
-    check(Index, config.seed, "seed")
+    settings.checked()
     device = pick_device(config.device)
     model = build.rehearse(config)
     if model.context is not None and settings.seq_len > model.context:
@@ -75,6 +90,7 @@ def plan(config: DictConfig, start: Path | None = None) -> Plan:
             f"schedule={config.choices.schedule}: its values are learning rates, not factors of optimizer.lr="
             f"{optimizer.lr:g}; set optimizer.lr=1 (schedule.factor scales them)"
         )
+    folder = run_folder(config, start)
     return Plan(
         config=stored(config, precision, optimizer),
         settings=settings,
@@ -84,8 +100,8 @@ def plan(config: DictConfig, start: Path | None = None) -> Plan:
         schedule=schedule,
         precision=precision,
         device=device,
-        folder=run_folder(config, start),
-        log=RunLog(run_folder(config, start), **build.plain(config.log)),
+        folder=folder,
+        log=RunLog(**check_arguments(RunLog, {**build.plain(config.log), "folder": folder}, "log")),
         start=start,
     )
 
@@ -100,39 +116,39 @@ def stored(config: DictConfig, precision: Precision, optimizer: Any) -> DictConf
 def run_folder(config: DictConfig, start: Path | None) -> Path:
     """Where the run is kept: `out`, or the folder that it goes on in, or a new one by name and time."""
     if config.out is not None:
-        folder = Path(config.out)
+        folder, key = Path(config.out), f"out={config.out}"
         if not config.resume and checkpoint.steps(folder):
             raise ConfigError(f"out={folder}: holds a run already; resume={folder} goes on with it")
-        if folder.exists() and not folder.is_dir():
-            raise ConfigError(f"out={folder}: is a file; must be a folder")
-        return folder
-    if config.resume and start is not None:
-        return start.parents[1]
-    named = Path("runs") / str(config.name) / time.strftime("%Y-%m-%d_%H-%M-%S")
-    return next(p for p in chain([named], (Path(f"{named}-{i}") for i in range(2, 10**6))) if not p.exists())
+    elif config.resume and start is not None:
+        folder, key = start.parents[1], f"resume={config.resume}"
+    else:
+        named = Path("runs") / config.name / time.strftime("%Y-%m-%d_%H-%M-%S")
+        tries = chain([named], (Path(f"{named}-{i}") for i in range(2, 10**6)))
+        folder, key = next(p for p in tries if not os.path.exists(p)), f"name={config.name}"
+    check_can_be_made(folder, key)
+    return folder
+
+
+def check_can_be_made(folder: Path, key: str) -> None:
+    """Raises ConfigError if the folder is none, or cannot be made or written in; makes nothing."""
+    place = next(p for p in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(p))
+    if not place.is_dir():
+        what = "is a file; must be a folder" if place == folder.absolute() else f"{place} is a file"
+        raise ConfigError(f"{key}: {what}")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ConfigError(f"{key}: no permission to write in {place}")
 
 
 # --- going on from a checkpoint -----------------------------------------------------------------------------
 
 
-def merged(
-    base: DictConfig, before: DictConfig, after: DictConfig, keys: Sequence[str] = ()
-) -> tuple[DictConfig, list]:
+def merged(base: DictConfig, before: DictConfig, after: DictConfig) -> tuple[DictConfig, list]:
     """What the new overrides change (`before` -> `after`) laid over `base`; and the changes as (key, old,
     new).
-
-    keys: only these top-level ones are laid over; the others come from `after` as they are.
     """
-    base, before, after = (flat(build.plain(c)) for c in (base, before, after))
-    inside = (
-        (lambda key: key.split(".")[0] in keys)
-        if keys
-        else lambda key: key.split(".")[0] not in OF_ONE_COMMAND
-    )
-    result = {key: value for key, value in base.items() if inside(key)}
-    result |= {key: value for key, value in after.items() if not inside(key)}
-    changes = []
-    for key in sorted({k for k in (*before, *after) if inside(k)}):
+    base, before, after = (of_the_run(c) for c in (base, before, after))
+    result, changes = dict(base), []
+    for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)
         if old == new and (key in before) == (key in after):
             continue
@@ -142,6 +158,12 @@ def merged(
             changes.append((key, base.get(key), new))
             result[key] = new
     return unflat(result), changes
+
+
+def of_the_run(config: DictConfig) -> dict[str, Any]:
+    """The values by dotted key, without those of one command."""
+    values = flat(build.plain(config))
+    return {key: value for key, value in values.items() if key.split(".")[0] not in OF_ONE_COMMAND}
 
 
 def flat(node: dict, prefix: str = "") -> dict[str, Any]:
@@ -165,6 +187,16 @@ def unflat(values: dict[str, Any]) -> DictConfig:
     return OmegaConf.create(tree)
 
 
+def key_of(override: str) -> str:
+    """size.d_model of size.d_model=64, +size.d_model=64 and ~size.d_model."""
+    return override.partition("=")[0].lstrip("+~").partition("@")[0]
+
+
+def group_of(override: str) -> str:
+    """size of size.d_model=64."""
+    return key_of(override).partition(".")[0]
+
+
 Compose = Callable[[Sequence[str]], DictConfig]
 Say = Callable[[str], None]
 
@@ -175,7 +207,9 @@ def start(
     """The configuration of the run, and the checkpoint it starts from: by `resume`, by `init_from`, or
     none.
     """
-    config.overrides = [o for o in overrides if o.partition("=")[0] not in ("resume", "init_from", "out")]
+    check_top(config)
+    absolute(config)
+    config.overrides = [o for o in overrides if key_of(o) not in ("resume", "init_from", "out")]
     if config.resume and config.init_from:
         raise ConfigError(
             "resume and init_from: one of them; resume goes on with a run, init_from starts a new one"
@@ -183,7 +217,8 @@ def start(
     resume = newest_run(config) if config.resume == "auto" else config.resume and Path(config.resume)
     if config.resume == "auto" and resume is None:
         say("resume=auto: no run to go on with, so a new one starts")
-        config.resume = None
+        config = compose([o for o in overrides if key_of(o) != "resume"])
+        return start(config, list(config.overrides), compose, folders, say)
     if resume:
         return resumed(resume, compose, config.overrides, folders, say, config)
     if config.init_from:
@@ -191,20 +226,67 @@ def start(
     return config, None
 
 
+def check_top(config: DictConfig) -> None:
+    """Raises ConfigError for a top-level key of a wrong type, and for a group without a choice."""
+    for group in GROUPS:
+        if not isinstance(config.get(group), DictConfig):
+            raise ConfigError(f"{group}: missing; must be one of {', '.join(choices.choices(group))}")
+    for name in ("train", "log"):
+        if not isinstance(config.get(name), DictConfig):
+            raise ConfigError(f"{name}: must be keys with values, as in {name}.KEY=VALUE")
+    top = {key: config[key] for key in TopLevel._fields if key in config}
+    build.settings(TopLevel, build.plain(OmegaConf.create(top)), "")
+
+
+def absolute(config: DictConfig) -> None:
+    """Makes the paths of data and tokenizer absolute, so that they hold wherever the run is read again."""
+    for node in (config.data, config.tokenizer):
+        for key in ("path", "validation_path"):
+            if isinstance(node.get(key), str):
+                node[key] = absolute_path(node[key])
+
+
+def absolute_path(path: str) -> str:
+    """Of a file, a folder or a pattern; what means nothing on this disk stays as it is."""
+    where = Path(path).expanduser()
+    if os.path.exists(where):
+        return os.path.abspath(where)
+    found = next(glob.iglob(str(where), recursive=True), None) if path else None
+    return path if found is None else os.path.abspath(Path(glob.escape(os.getcwd())) / where)
+
+
 def initialised(
     where: Path, compose: Compose, config: DictConfig, folders: Sequence[Path], say: Say
 ) -> tuple[DictConfig, Path]:
     """The configuration of a new run whose weights and tokenizer come from a checkpoint, and with them its
-    model.
+    model: what was said of the model then is said again, before what is said now.
     """
     path = checkpoint.find(where, say)
     old = checkpoint.read_config(path / "config.yaml", folders)
-    asked, _ = merged(old, compose([]), config, keys=(*MODEL, "tokenizer"))
-    asked.choices = {
-        group: old.choices[group] if group in (*MODEL, "tokenizer") else choice
-        for group, choice in config.choices.items()
-    }
+    for override in config.overrides:
+        if group_of(override) == "tokenizer":
+            raise ConfigError(f"{override}: init_from={where} brings its own tokenizer; leave this out")
+    kept = [o for o in old.overrides if group_of(o) in (*MODEL, "preset")]
+    asked = compose([*fitting(kept, config.overrides, compose, say), *config.overrides])
+    check_top(asked)
+    asked.tokenizer, asked.choices.tokenizer = old.tokenizer, old.choices.tokenizer
+    asked.init_from, asked.out = config.init_from, config.out
+    absolute(asked)
     return asked, path
+
+
+def fitting(kept: Sequence[str], new: Sequence[str], compose: Compose, say: Say) -> list[str]:
+    """What was said of the old model, without settings that the newly chosen parts do not have."""
+    chosen = compose(
+        [o for o in (*kept, *new) if "." not in key_of(o) and group_of(o) in (*GROUPS, "preset")]
+    )
+    nothing = object()
+    lost = [
+        o for o in kept if o[0] != "+" and OmegaConf.select(chosen, key_of(o), default=nothing) is nothing
+    ]
+    for override in lost:
+        say(f"left out: {override}, which {group_of(override)}={chosen.choices[group_of(override)]} has not")
+    return [o for o in kept if o not in lost]
 
 
 def resumed(
@@ -222,25 +304,44 @@ def resumed(
     """
     path = checkpoint.find(folder, say)
     old = checkpoint.read_config(path / "config.yaml", folders)
-    first = list(old.overrides)
-    config, changes = merged(old, compose(first), compose([*first, *overrides]))
-    config.choices, config.overrides = old.choices, [*first, *overrides]
+    said = [(o.partition("=")[2], key_of(o)) for o in overrides]
+    chosen = [(key, None, choice) for choice, key in said if old.choices.get(key, choice) != choice]
+    refuse_another_run(old, chosen, overrides, folder)
+    before, after = compose(old.overrides), compose([*old.overrides, *overrides])
+    for composed in (before, after):
+        check_top(composed)
+        absolute(composed)
+    config, changes = merged(old, before, after)
+    refuse_another_run(old, changes, overrides, folder)
+    config.choices = {g: old.choices.get(g) if g in KEPT else c for g, c in after.choices.items()}
+    config.overrides = [*old.overrides, *overrides]
     config.resume, config.init_from, config.out = str(folder), None, asked.out
-    for key, before, after in changes:
-        group = key.split(".")[0]
-        if group in (*MODEL, "tokenizer", "objective", "seed", "data") and not key.endswith("dropout"):
-            raise ConfigError(
-                f"{key}={after}: a run that goes on keeps its {group} ({key}={before}); start a new run with "
-                f"init_from={folder} to change it"
-            )
+    for key, was, now in changes:
         if not key.startswith("log."):
-            say(f"changed: {key}={after} (was {before}){rule(group)}")
+            say(f"changed: {key}={now} (was {was}){rule(key)}")
     return config, path
 
 
-def rule(group: str) -> str:
-    """What a change of that group means for a run under way."""
-    if group in ("train", "schedule", "optimizer"):
+def refuse_another_run(old: DictConfig, changes: list, overrides: Sequence[str], folder: Path) -> None:
+    """Raises ConfigError, naming what was typed, for a change of what a run that goes on keeps."""
+    kept = [key for key, _, _ in changes if key.split(".")[0] in KEPT and not key.endswith(FREE)]
+    if not kept:
+        return
+    typed = (o for o in overrides if any(f"{key}.".startswith(f"{key_of(o)}.") for key in kept))
+    preset = (o for o in overrides if group_of(o) == "preset")
+    found = next(chain(typed, preset), None)
+    key = key_of(found) if found else kept[0]
+    was = old.choices.get(key) if key in old.choices else OmegaConf.select(old, key)
+    another = "without init_from," if group_of(key) == "tokenizer" else f"with init_from={folder}"
+    raise ConfigError(
+        f"{found or key}: a run that goes on keeps its {group_of(key)} ({key}={was}); start a new run "
+        f"{another} to change it"
+    )
+
+
+def rule(key: str) -> str:
+    """What a change of that key means for a run under way."""
+    if key in ("train.steps", "optimizer.lr") or key.startswith("schedule."):
         return "; the schedule is computed anew, as if the run had always had it"
     return ""
 
@@ -251,7 +352,7 @@ def newest_run(config: DictConfig) -> Path | None:
     """
     if config.out is not None:
         return Path(config.out) if checkpoint.steps(Path(config.out)) else None
-    runs = [p for p in (Path("runs") / str(config.name)).glob("*") if checkpoint.steps(p)]
+    runs = [p for p in (Path("runs") / config.name).glob("*") if checkpoint.steps(p)]
     return max(runs, key=lambda p: checkpoint.steps(p)[-1].stat().st_mtime, default=None)
 
 
@@ -261,7 +362,9 @@ def newest_run(config: DictConfig) -> Path | None:
 def assemble(plan: Plan) -> Run:
     """Reads the data, makes or loads the model, and puts the run together."""
     config, settings = plan.config, plan.settings
-    tokenizer = Tokenizer.load(plan.start) if plan.start else get_tokenizer(plan.recipe, plan.source)
+    tokenizer = (
+        checkpoint.load_tokenizer(plan.start) if plan.start else get_tokenizer(plan.recipe, plan.source)
+    )
     corpus: Corpus = prepare(
         plan.source, tokenizer, seq_len=settings.seq_len, seed=config.seed, batch_size=settings.batch_size
     )
@@ -305,7 +408,12 @@ def facts(plan: Plan, run: Run) -> dict[str, list[tuple[str, Any]]]:
         head_dim=attention.head_dim,
         seq_len=settings.seq_len,
     )
-    chosen = [(group, choice) for group, choice in plan.config.choices.items() if choice is not None]
+    size = ", ".join(f"{n} {plan.config.size[n]}" for n in ("d_model", "n_layers", "n_heads", "context"))
+    chosen = [
+        (group, f"{choice} ({size})" if group == "size" else choice)
+        for group, choice in plan.config.choices.items()
+        if choice is not None
+    ]
     return {
         "choices": chosen,
         "model": [

@@ -285,7 +285,8 @@ def refused_by_the_disk() -> Iterator[None]:
     try:
         yield
     except (SafetensorError, RuntimeError) as error:
-        raise OSError(str(error).splitlines()[0] if str(error) else repr(error)) from error
+        said = (str(error) or repr(error)).splitlines()[0]
+        raise OSError(f"is the disk full? {said}") from error
 
 
 def save_config(run: Path, config: DictConfig) -> None:

@@ -32,7 +32,6 @@ from tfcli.sampler import Sampler
 from tfcli.tokenizer import Tokenizer
 from tfcli.values import Count, Positive
 
-
 SKIPS = 10  # so many steps in a row that are not finite end a run, even one that skips
 
 
@@ -135,7 +134,9 @@ class Run:
         if not self.config.resume:
             return False
         origin = Path(self.config.resume).resolve()
-        return self.folder.resolve() in (origin, *origin.parents[:2])
+        if checkpoint.step_of(origin) is not None:
+            origin = origin.parents[1]
+        return self.folder.resolve() == origin
 
     def train(self) -> None:
         """Trains to the last step. Raises RunError if it cannot go on; ends the process by 128+signal if
@@ -254,7 +255,7 @@ class Run:
             )
         if self.unsaved:
             return f"The weights of step {step - 1} are not saved; a resumed run goes on from an earlier step"
-        return f"The weights of step {step - 1} are saved in {self.folder}, and a resumed run meets that batch"
+        return f"The weights of step {step - 1} are in {self.folder}; a resumed run meets that batch again"
 
     def advice(self) -> str:
         if self.settings.non_finite == "skip":

@@ -101,7 +101,7 @@ def test_the_runs_own_validation_data_are_the_lines_it_held_out(run, corpus, cap
     lines = corpus.read_text().splitlines()
     found = results(capsys, run)
     parts = {part: results(capsys, run, f"part={part}") for part in ("train", "validation", "all")}
-    assert found == parts["validation"] and found["documents"] == 4
+    assert found == parts["validation"] and found["part"] == "validation" and found["documents"] == 4
     assert parts["all"]["documents"] == 40 and parts["all"]["bytes"] == sum(map(len, lines))
     for name in ("documents", "tokens", "bytes"):
         assert parts["train"][name] + found[name] == parts["all"][name]
@@ -114,15 +114,29 @@ def test_a_score_does_not_depend_on_the_batch_size_or_on_random_numbers(run, cap
     torch.manual_seed(2)
     for batch_size in (1, 7, 100):
         found = results(capsys, run, "part=all", f"batch_size={batch_size}")
-        assert found == pytest.approx(first, rel=1e-6)
+        assert found.pop("part") == "all"
+        assert found == pytest.approx({k: v for k, v in first.items() if k != "part"}, rel=1e-6)
     assert results(capsys, run, "part=all", "batch_size=1") == first
 
 
 def test_other_data_can_be_named_as_for_training(run, text, capsys):
-    found = results(capsys, run, "data=text", f"data.path={text}", "part=all")
-    assert found == results(capsys, run, "--text-file", text)
-    held_out = results(capsys, run, "data=text", f"data.path={text}", "data.validation_fraction=0.5")
+    found = results(capsys, run, "data=text", f"data.path={text}")
+    assert found["part"] == "all" and found == results(capsys, run, "--text-file", text)
+    held_out = results(
+        capsys, run, "data=text", f"data.path={text}", "data.validation_fraction=0.5", "part=validation"
+    )
     assert 0 < held_out["bytes"] < found["bytes"]
+
+
+def test_other_data_have_the_ends_of_the_runs_own_unless_others_are_asked_for(tmp_path, text, capsys):
+    run, words = (
+        make_run(tmp_path / "run", "data.bos=false", "data.eos=false"),
+        ("data=text", f"data.path={text}"),
+    )
+    n_bytes = len(TEXT.encode())
+    assert results(capsys, run, *words)["tokens"] == n_bytes - 1
+    assert results(capsys, run, *words, "data.bos=true")["tokens"] == n_bytes
+    assert results(capsys, run, *words, "data.bos=true", "data.eos=true")["tokens"] == n_bytes + 1
 
 
 def test_a_dash_reads_standard_input_and_line_ends_are_those_of_training(run, text, capsys, monkeypatch):
@@ -147,6 +161,7 @@ def test_the_table_says_the_same_to_people(run, text, capsys):
     lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
     assert lines["loss"].strip() == f"{found['loss']:.4f} nats per token"
     assert lines["bits per byte"].strip() == f"{found['bits_per_byte']:.4f}"
+    assert lines["part"].strip() == "all"
     assert lines["tokens"].strip() == str(len(TEXT.encode()) + 1)
 
 
@@ -240,3 +255,4 @@ def test_help_is_there_at_once_and_names_every_key():
         "fp32",
     ):
         assert word in out
+    assert "Hugging Face model folder" not in out

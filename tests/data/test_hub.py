@@ -48,7 +48,7 @@ def test_a_data_set_is_learned_from_and_evaluated_on(folder: Path, ready: Callab
                 packing="none",
             )
             corpus = ready(source, seq_len=16)
-            assert corpus.facts["validation"]["documents"] == (4 if streaming else n)
+            assert corpus.facts["validation"]["documents"] == n
             assert len(corpus.train.draw(100)) == 100
 
 
@@ -92,3 +92,17 @@ def test_a_broken_row_is_an_error_while_streaming(folder: Path) -> None:
         list(Hub(name=str(folder), streaming=True).documents())
     with pytest.raises(ConfigError, match="cannot be loaded"):
         list(Hub(name=str(folder)).documents())
+
+
+def test_a_stream_does_not_go_on_with_other_rows(folder: Path, ready: Callable) -> None:
+    def feed(**settings):
+        return ready(Hub(name=str(folder), streaming=True, **settings)).train
+
+    state = feed().state_dict()
+    feed().load_state_dict(state)
+    with pytest.raises(ConfigError, match="the run read other data"):
+        feed(split="validation").load_state_dict(state)
+    with open(folder / "train.jsonl", "a") as file:
+        file.write('{"text": "more", "n": 1}\n')
+    with pytest.raises(ConfigError, match="the run read other data"):
+        feed().load_state_dict(state)

@@ -103,3 +103,27 @@ def test_best_fit_fills_groups_and_forgets_none() -> None:
     assert max(int(sizes[group].sum()) for group in groups) <= 64
     assert len(groups) <= 1.02 * sizes.sum() / 64
     assert groups == best_fit(sizes, 64)
+
+
+@pytest.mark.parametrize("packing", ["stream", "documents", "none"])
+def test_each_document_has_one_eos_label_where_bos_is_eos(
+    packing: str,
+    ready: Callable,
+    listed: type,
+    char: Tokenizer,
+    pairs: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(char, "bos_id", char.eos_id)
+    monkeypatch.setattr("tfcli.data.cache.BATCH", 200)
+    texts = [f"{i} " + "x" * i for i in range(30)]
+    for source in (listed(texts, held=["a", "b"], packing=p) for p in ("documents", packing)):  # one cache
+        made = ready(source)
+    rows = [made.train.blocks[i] for i in range(len(made.train.blocks))]
+    found = pairs(rows)
+    assert sum(label == char.eos_id for _, label in found) == len(texts)
+    assert sum(given == char.eos_id for given, _ in found) == len(texts)  # each is predicted from its first
+    assert (char.eos_id, char.eos_id) not in found
+    if packing == "stream":
+        ids = made.train.blocks.tokens.ids.tolist()
+        assert ids[0] == char.eos_id and ids.count(char.eos_id) == len(texts) + 1

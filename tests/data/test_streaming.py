@@ -140,9 +140,26 @@ def test_the_tokenizer_learns_from_what_is_not_held_out(corpus: Callable) -> Non
     assert list(training_texts(source)) == LINES[10:13]
 
 
-def test_too_little_is_refused_at_once(corpus: Callable) -> None:
-    with pytest.raises(ConfigError, match="lower data.validation_documents"):
-        corpus(validation_documents=1000)
+def test_never_more_than_a_tenth_is_held_out(corpus: Callable) -> None:
+    made = corpus(packing="none", validation_documents=1000)
+    assert made.facts["validation"]["documents"] == 30
+    texts = LINES[30:]
+    assert len(one_pass(made.train)) == len(texts) + sum(len(line) + 1 > 16 for line in texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("one document\nof two lines\n", "streaming holds nothing out; set data.validation_path"),
+        ("\n", "no text"),
+    ],
+)
+def test_what_cannot_be_shared_out_is_refused_at_once(
+    text: str, said: str, tmp_path: Path, char: Tokenizer
+) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        prepare(Text(path=str(tmp_path / "a.txt"), streaming=True), char, seq_len=4)
 
 
 def test_a_broken_line_is_said_with_its_number_while_training(tmp_path: Path, char: Tokenizer) -> None:
@@ -156,3 +173,27 @@ def test_a_broken_line_is_said_with_its_number_while_training(tmp_path: Path, ch
 def test_going_on_with_another_packing_is_refused(corpus: Callable) -> None:
     with pytest.raises(ConfigError, match="data.packing"):
         corpus(packing="none").train.load_state_dict(corpus(packing="stream").train.state_dict())
+
+
+def test_going_on_with_other_data_is_refused(corpus: Callable) -> None:
+    state = corpus().train.state_dict()
+    same = corpus(shuffle_buffer=7).train
+    same.load_state_dict(state)
+    path = same.source.files[0]
+    path.write_text(path.read_text().replace("7", "8"))  # as long as before
+    for other in (corpus(), corpus(bos=False), corpus(validation_documents=5), corpus(max_documents=50)):
+        with pytest.raises(ConfigError, match="the run read other data"):
+            other.train.load_state_dict(state)
+
+
+@pytest.mark.parametrize("limit", [1, 256])
+def test_a_stream_has_a_token_that_is_both_bos_and_eos_once_between_documents(
+    limit: int, corpus: Callable, char: Tokenizer, pairs: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfcli.data.streaming.DOCUMENTS", limit)
+    monkeypatch.setattr(char, "bos_id", char.eos_id)
+    feed = corpus().train
+    found = pairs(one_pass(feed))
+    assert sum(label == char.eos_id for _, label in found) == 290
+    assert (char.eos_id, char.eos_id) not in found
+    assert sum(given == char.eos_id for given, _ in found) == 290  # one of them begins the stream

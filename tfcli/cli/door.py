@@ -83,7 +83,7 @@ def check_overrides(overrides: Sequence[str], folders: Sequence[Path]) -> None:
         if not equals and not override.startswith("~"):
             raise ConfigError(f"'{override}' is no key=value" + suggest(override, known))
         group = key.lstrip("+~").partition("@")[0]
-        if group in known and re.fullmatch(r"[\w-]+", value) and value != "null":
+        if group in known and re.fullmatch(r"[\w-]+", value):
             options = choices.choices(group, *folders)
             if value not in options:
                 near = suggest(value, options) or "; it offers " + ", ".join(options)
@@ -105,8 +105,7 @@ def explain(name: str, error: Exception, overrides: Sequence[str], folders: Sequ
     groups = choices.groups(*folders)
     safe = [o for o in overrides if o.partition("=")[0] in groups]
     node = compose(name, safe, folders)
-    names = list(node.pop("choices"))
-    del node["overrides"]
+    node, names = {k: node[k] for k in node if k not in ("choices", "overrides")}, list(node.choices)
     for part in key.split("."):
         if not hasattr(node, "keys"):
             break
@@ -156,7 +155,8 @@ def hand_to_hydra(name: str, arguments: Sequence[str], task: Callable[[list[str]
         GlobalHydra.instance().clear()  # the job composes its configuration itself
         run(f"tf-{name}", task, job)
 
-    first = next((i for i, word in enumerate(arguments) if "=" in word and word[0] != "-"), len(arguments))
+    overrides = split_flags(arguments)[0]
+    first = next((i for i, word in enumerate(arguments) if "=" in word and word in overrides), len(arguments))
     sys.argv[1:] = [*arguments[:first], *leave_nothing(), *arguments[first:]]
     hydra.main(version_base=None, config_path=str(choices.config_dir()), config_name=name)(guarded)()
 

@@ -4,7 +4,8 @@ Loss, perplexity and bits per byte of a model on its run's own validation data, 
 WHERE is a run folder or a checkpoint folder. Other data have BOS and EOS as the run's own, unless given.
 
   --text-file FILE     score this text, as one document; '-' reads standard input
-  --json               one object: part, loss, perplexity, bits_per_byte, tokens, bytes, documents, window, stride
+  --json               one object: part, loss, perplexity, bits_per_byte, tokens, bytes, documents, window,
+                       stride
   --config-dir DIR     a folder with further choices
 """
 

@@ -28,7 +28,7 @@ def command(arguments: list[str]) -> None:
 
 def train(overrides: list[str], folders: Sequence[Path]) -> None:
     """Composes, plans, assembles, shows and trains."""
-    config = door.compose("train", overrides, folders)
+    config = door.compose("train", first_read(overrides), folders)
     from tfcli import assemble
     from tfcli.console import table
 
@@ -42,6 +42,13 @@ def train(overrides: list[str], folders: Sequence[Path]) -> None:
         say(notice)
     run.begin()
     run.train()
+
+
+def first_read(overrides: list[str]) -> list[str]:
+    """All of them, or, where a checkpoint's own come before them, those that lead to it."""
+    leading = ("name", "out", "resume", "init_from")
+    known = [o for o in overrides if o.partition("=")[0] in leading]
+    return known if any(o.startswith(("resume=", "init_from=")) for o in known) else overrides
 
 
 def say(text: str) -> None:

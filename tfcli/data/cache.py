@@ -29,13 +29,8 @@ BATCH = 1 << 21  # characters that are encoded together, so that all cores have 
 def identity(source: Source, tokenizer: Tokenizer) -> str:
     """What changes with the content of a source, the tokenizer, the settings or the format of the cache."""
     settings = (source.bos, source.eos, source.score_prompt, source.max_documents, source.validation_fraction)
-    said = (
-        *VERSIONS,
-        source.fingerprint(),
-        tokenizer.hash,
-        *settings,
-        Encoder.of(source, tokenizer).separates,
-    )
+    separates = Encoder.of(source, tokenizer).separates
+    said = (*VERSIONS, source.fingerprint(), tokenizer.hash, *settings, separates)
     return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from tfcli.data import Document, Part, Source
 from tfcli.data.formats import cell, normal
+from tfcli.data.text import hash_files
 from tfcli.errors import ConfigError, suggest
 from tfcli.values import Count
 
@@ -61,7 +62,10 @@ class Hub(Source):
         return hashlib.sha256(repr((said, self.text_column)).encode()).hexdigest()
 
     def sketch(self) -> str:
-        return repr((self.name, self.config, self.split, self.validation_split, self.text_column))
+        said = repr((self.name, self.config, self.split, self.validation_split, self.text_column))
+        folder = Path(self.name).expanduser()
+        files = sorted(f for f in folder.rglob("[!.]*") if f.is_file()) if folder.is_dir() else []
+        return hash_files(files, said, repr([f.stat().st_size for f in files]), limit=1 << 20)
 
     def _documents(self, rows: Any, skip: int) -> Iterator[Document]:
         rows = rows.skip(skip) if self.streaming and skip else islice(rows, skip, None)

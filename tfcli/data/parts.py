@@ -78,11 +78,8 @@ def held_for_streaming(source: Source) -> tuple[list[Document], int]:
         if found == 10 * n:
             break
     if found < 2:
-        what = (
-            "there is only one document in it, too few to hold one out" if found else "there is no text in it"
-        )
-        hint = f" while streaming; set {source.validation_key}" if found else ""
-        raise ConfigError(f"{source.where}: {what}{hint}")
+        why = f"is a single document, of which streaming holds nothing out; set {source.validation_key}"
+        raise ConfigError(f"{source.where}: {why if found else 'there is no text in it'}")
     share = min(n, max(1, found // 10))
     return held[:share], ends[share - 1]
 

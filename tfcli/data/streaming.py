@@ -140,9 +140,9 @@ class Streamed:
         """Goes on where another feed of the same source stood."""
         if state["key"] != self.key:
             raise ConfigError(
-                f"{self.source.where}: the run read other data, or had another tokenizer, train.seq_len or data."
-                "packing, bos, eos, max_documents or validation_documents; keep them, or start anew with "
-                "init_from"
+                f"{self.source.where}: the run read other data, or had another tokenizer, train.seq_len, "
+                "data.packing, bos, eos, max_documents or validation_documents; keep them, or start anew "
+                "with init_from"
             )
         for name in COUNTERS:
             setattr(self, name, state[name])

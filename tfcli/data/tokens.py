@@ -94,9 +94,9 @@ class Encoder:
         tail = [eos] if self.eos and eos is not None else []
         texts = encode(d.text for d in documents)
         prompts = encode(d.prompt for d in documents) if any(d.prompt for d in documents) else repeat([])
-        rows = []
+        rows, every = [], not self.separates
         for i, (document, prompt, text) in enumerate(zip(documents, prompts, texts)):
-            begins = document.begins and (not self.separates or (first and i == 0))
+            begins = document.begins and (every or (first and i == 0))
             rows += (head if begins else [], prompt, text, tail if document.ends else [])
         lengths = np.array([len(row) for row in rows], dtype=np.int64).reshape(-1, 4)
         ids = np.fromiter(chain.from_iterable(rows), dtype=self.dtype, count=int(lengths.sum()))

@@ -74,7 +74,7 @@ class Tokenizer:
 
     @cached_property
     def text(self) -> str:
-        """What `save` writes: the file it was read from, as another version of the backend may write it anew."""
+        """What `save` writes: the file it came from, which another version may write otherwise."""
         return self.backend.to_str(pretty=True) if self._read is None else self._read
 
     @cached_property
