@@ -16,7 +16,8 @@ FLOORS = [  # a module imports only from lower floors; x.* are the modules withi
     ["values", "choices", "device"],
     ["model.linear", "precision"],
     ["model.visibility", "model.cache", "model.position", "model.ffn", "schedule", "sampler", "tokenizer",
-     "tokenizer.*", "metrics", "loss", "optimizer", "optimizer.*", "console", "runlog", "detokenize", "windows"],
+     "tokenizer.*", "metrics", "loss", "optimizer", "optimizer.*", "console", "runlog", "detokenize",
+     "windows"],
     ["model", "model.norm", "model.placement", "model.init", "model.head", "model.position.*", "model.ffn.*",
      "model.attention", "data", "data.*", "reader"],
     ["model.attend", "model.single", "model.embedding", "model.parts", "objective"],
@@ -25,12 +26,13 @@ FLOORS = [  # a module imports only from lower floors; x.* are the modules withi
     ["model.family", "model.family.*", "generate"],
     ["build"],
     ["checkpoint", "evaluate"],
+    ["start"],
     ["train"],
     ["assemble"],
     ["cli", "cli.*"],
 ]  # fmt: skip
 SAME_FLOOR = {"data", "tokenizer", "optimizer", "cli"}  # packages whose modules use each other
-KNOW_HYDRA = {"build", "checkpoint", "assemble", "cli.door", "cli.train", "cli.generate", "cli.eval"}
+KNOW_HYDRA = {"build", "checkpoint", "start", "assemble", "cli.door", "cli.train", "cli.generate", "cli.eval"}
 
 
 def modules() -> dict[str, Path]:

@@ -431,3 +431,10 @@ def test_killing_it_at_any_moment_leaves_a_checkpoint_that_loads(tmp_path: Path,
         process.communicate()
         assert checkpoint.load(tmp_path / "run").step >= 1
     assert os.path.isdir(tmp_path / "run")
+
+
+def test_a_run_does_not_go_on_in_the_folder_of_another(train: Train, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        train(f"out={tmp_path / name}", "train.steps=1")
+    with pytest.raises(ConfigError, match="holds a run already"):
+        train(f"resume={tmp_path / 'a'}", f"out={tmp_path / 'b'}", "train.steps=2", tiny=False)

@@ -32,7 +32,7 @@ BATCH = 1 << 20  # characters that are encoded together, so that all cores have 
 class Settings(NamedTuple):
     """How documents are scored; the keys of `configs/eval.yaml`."""
 
-    part: Literal["validation", "train", "all"] = "validation"
+    part: Literal["validation", "train", "all"] | None = "validation"
     window: Count | None = None  # tokens read at once; None: as many as the model was trained on
     stride: Count | None = None  # tokens that a window scores; None: the window
     batch_size: Count = 16  # windows read together

@@ -18,6 +18,7 @@ from tfcli import assemble, build, choices
 from tfcli.cli import door
 from tfcli.cli.train import command, first_read
 from tfcli.errors import ConfigError
+from tfcli.start import start
 
 SHORT = "not enough"
 MISTAKES = [
@@ -257,7 +258,7 @@ def started(*overrides: str) -> DictConfig:
     def compose(said: Sequence[str]) -> DictConfig:
         return door.compose("train", said)
 
-    return assemble.start(compose(first_read(list(overrides))), list(overrides), compose, [], print)[0]
+    return start(compose(first_read(list(overrides))), list(overrides), compose, [], print)[0]
 
 
 def test_init_from_says_the_old_models_choices_again_and_the_new_ones_after_them(

@@ -31,10 +31,9 @@ def train(overrides: list[str], folders: Sequence[Path]) -> None:
     config = door.compose("train", first_read(overrides), folders)
     from tfcli import assemble
     from tfcli.console import table
+    from tfcli.start import start as start_from
 
-    config, start = assemble.start(
-        config, overrides, lambda o: door.compose("train", o, folders), folders, say
-    )
+    config, start = start_from(config, overrides, lambda o: door.compose("train", o, folders), folders, say)
     plan = assemble.plan(config, start)
     run = assemble.assemble(plan)
     say(table(assemble.facts(plan, run)))
