@@ -237,10 +237,11 @@ def prepared(arguments: list[str]) -> object:
     """The run of tf-train, up to its first step."""
     from tfcli import assemble
     from tfcli.cli.door import compose
+    from tfcli.start import start
 
     quiet = ["data=text", "data.path=text.txt", f"data.cache_dir={Path.cwd() / 'cache'}", "tokenizer=char"]
-    config, start = assemble.start(compose("train", quiet + arguments), arguments, None, [], print)
-    run = assemble.assemble(assemble.plan(config, start))
+    config, checkpoint = start(compose("train", quiet + arguments), arguments, None, [], print)
+    run = assemble.assemble(assemble.plan(config, checkpoint))
     run.begin()
     return run
 

@@ -1,4 +1,4 @@
-"""What a run starts from: nothing, the weights of a checkpoint (`init_from`), or where another run stopped."""
+"""What a run starts from: nothing, a checkpoint's weights (`init_from`), or where another run stopped."""
 
 from __future__ import annotations
 
