@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig, OmegaConf
 
 from tfcli import build, checkpoint, choices
-from tfcli.errors import ConfigError
+from tfcli.errors import ConfigError, suggest
 from tfcli.values import Seed
 
 MODEL = ("family", "size", "attention", "position", "norm", "placement", "ffn", "embedding", "head")
@@ -118,13 +118,17 @@ def start(
 
 
 def check_top(config: DictConfig) -> None:
-    """Raises ConfigError for a top-level key of a wrong type, and for a group without a choice."""
+    """Raises ConfigError for an unknown top-level key, one of a wrong type, and a group without a choice."""
     for group in GROUPS:
         if not isinstance(config.get(group), DictConfig):
             raise ConfigError(f"{group}: missing; must be one of {', '.join(choices.choices(group))}")
     for name in ("train", "log"):
         if not isinstance(config.get(name), DictConfig):
             raise ConfigError(f"{name}: must be keys with values, as in {name}.KEY=VALUE")
+    known = (*TopLevel._fields, *GROUPS, "train", "log", "choices", "overrides")
+    for key in config:
+        if key not in known:
+            raise ConfigError(f"{key}: no such key{suggest(str(key), known)}")
     top = {key: config[key] for key in TopLevel._fields if key in config}
     build.settings(TopLevel, build.plain(OmegaConf.create(top)), "")
 

@@ -24,6 +24,7 @@ SHORT = "not enough"
 MISTAKES = [
     (["optimzer.lr=1"], "optimzer.lr: no such key; did you mean 'optimizer'?"),
     (["optimizer.lrr=1"], "optimizer.lrr: no such key; did you mean 'lr'?"),
+    (["+foo=3"], "foo: no such key"),
     (["train.stepz=1"], "train.stepz: no such key; did you mean 'steps'?"),
     (["atention=mha"], "atention: no such key; did you mean 'attention'?"),
     (["attention=mhaa"], "attention=mhaa: attention has no such choice; did you mean 'mha'?"),
