@@ -28,7 +28,6 @@ from tfcli import build, choices
 from tfcli.errors import ConfigError
 from tfcli.tokenizer import Tokenizer
 
-FILES = ("model.safetensors", "config.yaml", "tokenizer.json", "training.pt")
 TRIES = 3  # to load a checkpoint of a run that goes on, and removes old ones
 MANIFEST = {"step": int, "tokenizer_hash": str, "files": dict}  # what a manifest has to hold
 

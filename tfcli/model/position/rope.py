@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tfcli.errors import ConfigError
 from tfcli.model.position import PositionScheme, Rotation
-from tfcli.values import Count, Fraction, NonNegative, Positive
+from tfcli.values import Base, Count, Fraction, NonNegative, Positive
 
 
 class Rope(PositionScheme):
@@ -21,7 +21,7 @@ class Rope(PositionScheme):
     enters = "rotation"
 
     def __init__(
-        self, head_dim: Count, base: Positive = 10000.0, interleaved: bool = False, partial: Fraction = 1.0
+        self, head_dim: Count, base: Base = 10000.0, interleaved: bool = False, partial: Fraction = 1.0
     ) -> None:
         super().__init__()
         self.width = int(head_dim * partial)
@@ -30,8 +30,6 @@ class Rope(PositionScheme):
                 f"rotary positions turn pairs of features: head_dim={head_dim} * partial={partial:g} gives "
                 f"{self.width}, must be even and at least 2"
             )
-        if base <= 1:
-            raise ConfigError(f"position.base={base:g}: must be above 1, so that angles differ")
         self.base, self.interleaved = base, interleaved
         self.frequencies = self.paired(self.stretched(self.plain(base)))  # (R,) float64
         self.signs = self.paired(torch.ones(self.width // 2, dtype=torch.float64), first=-1.0)
