@@ -1,6 +1,6 @@
 """How fast tfcli is, as ratios in one run: medians of interleaved measurements, same shapes, random data.
 
-    python scripts/bench.py [--only train decode e2e startup] [--quick] [--check]
+    python scripts/bench.py [--only train decode seq2seq e2e startup] [--quick] [--check]
 
 Needs `pip install -e '.[bench]'` for `transformers`, which it is measured against. Takes a few minutes on two
 cores that do nothing else. --quick measures fewer times; --check ends with exit code 1 if a target is missed.
@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("TQDM_DISABLE", "1")
-SECTIONS = ("train", "decode", "e2e", "startup")
+SECTIONS = ("train", "decode", "seq2seq", "e2e", "startup")
 SMALL = {"n_layers": 4, "d_model": 128, "n_heads": 4, "context": 64, "batch": 12}
 LARGE = {"n_layers": 6, "d_model": 384, "n_heads": 6, "context": 256, "batch": 16}
 VOCABULARY = 65  # of character-level Shakespeare
@@ -214,6 +214,50 @@ def decode(quick: bool) -> Iterator[Result]:
     seconds = interleaved(3 if quick else 7, **works)
     torch.set_num_threads(threads)
     yield Result("greedy decoding, GPT-2 124M, 48 tokens", **seconds, target=1.5)
+
+
+# --- an encoder-decoder -----------------------------------------------------------------------------------
+
+
+def translator() -> tuple[object, list[list[int]]]:
+    """A Transformer of 2017 of four and four layers, 256 wide, that nobody trained, and 8 ragged sources."""
+    import torch
+
+    from tfcli import build
+    from tfcli.cli.door import compose
+
+    size = {"d_model": 256, "n_layers": 4, "n_heads": 4, "n_kv_heads": 4, "d_ff": 1024, "context": 512}
+    config = compose("train", ["preset=transformer2017", *(f"size.{k}={v}" for k, v in size.items())])
+    torch.manual_seed(0)
+    model = build.model(config, 4000).eval()
+    chance = random.Random(0)
+    return model, [chance.choices(range(10, 4000), k=chance.randint(8, 32)) for _ in range(8)]
+
+
+def seq2seq(quick: bool) -> Iterator[Result]:
+    """What the cache saves, which grows with the length, and what four beams cost. No row ends by itself."""
+    import torch
+
+    from tfcli.constraints import Constraints
+    from tfcli.opening import Opening
+    from tfcli.search import Ranking, search
+
+    model, sources = translator()
+
+    @torch.inference_mode()
+    def run(n_new: int, n_beams: int, cache: bool) -> None:
+        openings = [Opening([1], n_new, source) for source in sources]
+        search(model, openings, n_beams, 1, Ranking(), Constraints(), model.vocab_size, cache)
+
+    def write(n_new: int, n_beams: int = 1, cache: bool = True) -> Work:
+        return partial(run, n_new, n_beams, cache)
+
+    rounds = 1 if quick else 3
+    for n_new, target in ((16, 1.0), (64, 2.0), (128, 3.0)):
+        seconds = interleaved(rounds, ours=write(n_new), theirs=write(n_new, cache=False))
+        yield Result(f"8 sources, {n_new} tokens each: cache to no cache", **seconds, target=target)
+    seconds = interleaved(rounds, ours=write(64, n_beams=4), theirs=write(64))
+    yield Result("8 sources, 64 tokens: 4 beams to greedy", **seconds, target=4.5, faster=False)
 
 
 # --- whole commands ---------------------------------------------------------------------------------------

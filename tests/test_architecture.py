@@ -14,24 +14,26 @@ ROOT = Path(tfcli.__file__).parent
 FLOORS = [  # a module imports only from lower floors; x.* are the modules within x
     ["errors", "batch"],
     ["values", "choices", "device"],
-    ["model.linear", "precision"],
+    ["model.linear", "precision", "bootstrap"],
     ["model.visibility", "model.cache", "model.position", "model.ffn", "schedule", "sampler", "tokenizer",
      "tokenizer.*", "metrics", "loss", "optimizer", "optimizer.*", "console", "runlog", "detokenize",
-     "windows"],
-    ["model", "model.norm", "model.placement", "model.init", "model.head", "model.position.*", "model.ffn.*",
-     "model.attention", "data", "data.*", "reader"],
-    ["model.attend", "model.single", "model.embedding", "model.parts", "objective"],
-    ["model.attention.*", "objective.*"],
-    ["model.stack"],
-    ["model.family", "model.family.*", "generate"],
+     "windows", "scores"],
+    ["model", "model.norm", "model.placement", "model.init", "model.position.*", "model.ffn.*",
+     "model.attention", "data", "data.*", "reader", "constraints"],
+    ["model.attend", "model.single", "model.embedding", "model.parts", "model.head", "objective",
+     "opening"],
+    ["model.attention.*", "objective.*", "decode"],
+    ["model.stack", "examine", "search"],
+    ["model.state", "model.family", "predict"],
+    ["model.family.*", "generate"],
     ["build"],
-    ["checkpoint", "evaluate"],
-    ["start"],
+    ["checkpoint", "evaluate", "fit"],
+    ["start", "judge", "judge.*"],
     ["train"],
     ["assemble"],
     ["cli", "cli.*"],
 ]  # fmt: skip
-SAME_FLOOR = {"data", "tokenizer", "optimizer", "cli"}  # packages whose modules use each other
+SAME_FLOOR = {"data", "tokenizer", "optimizer", "objective", "judge", "cli"}  # packages whose modules use each other
 KNOW_HYDRA = {"build", "checkpoint", "start", "assemble", "cli.door", "cli.train", "cli.generate", "cli.eval"}
 
 

@@ -6,13 +6,13 @@ import random
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tfcli.batch import IGNORE, PAD, Batch, pad
 from tfcli.data import Document
 from tfcli.data.tokens import Encoder
 from tfcli.errors import ConfigError
-from tfcli.evaluate import Encoded, encoded, score_documents, validation_loss
+from tfcli.evaluate import Encoded, encoded, score_batches, score_documents, validation_loss
 from tfcli.tokenizer.trained import Bpe, Byte
 
 VOCAB, STATES = 11, 97
@@ -27,6 +27,9 @@ class Table(nn.Module):
         self.context, self.dropout = context, nn.Dropout(dropout)
         self.register_buffer("table", scale * torch.randn(STATES, VOCAB, generator=generator))
         self.batches: list[Batch] = []
+
+    def scores(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        return self(batch), batch.labels
 
     def forward(self, batch: Batch) -> torch.Tensor:
         self.batches.append(batch)
@@ -280,6 +283,40 @@ def test_validation_that_is_told_to_stop_reads_no_further_and_gives_no_score():
     stop = {"should_stop": lambda: len(read) >= 2}
     assert validation_loss(Table(), blocks, objective, batch_size=2, **stop) is None
     assert read == [2, 2]
+
+
+def test_validation_counts_what_is_right_only_if_asked():
+    model, blocks = Table(), [random_ids(n, seed=n) for n in (17, 3, 40)]
+    ends = [(ids[:i], ids[i]) for ids in blocks for i in range(1, len(ids))]
+    states = [int(model.table[state_after(before)].argmax() == token) for before, token in ends]
+    for batch_size in (1, 2, 3):
+        result = validation_loss(model, blocks, shifted, batch_size=batch_size, count_correct=True)
+        assert result.correct == sum(states) > 0 and result.accuracy == pytest.approx(sum(states) / 57)
+    assert validation_loss(model, blocks, shifted, batch_size=2).accuracy is None
+
+
+def state_after(ids: list[int]) -> int:
+    state = 0
+    for i in ids:
+        state = (31 * state + i + 1) % STATES
+    return state
+
+
+def test_who_looks_is_shown_all_scores_in_order_those_of_rows_without_a_label_too():
+    seen, rows = [], [random_ids(5, seed=n) for n in range(3)]
+    batches = [shifted([row]) for row in rows]
+    batches[1].labels[:] = IGNORE
+    score_batches(Table(), iter(batches), device=torch.device("cpu"), see=seen.append)
+    for found, row in zip(seen, rows):
+        assert torch.equal(found[0, -1], Table().table[state_after(row[:-1])])
+    assert len(seen) == 3
+
+
+def test_special_tokens_are_left_out_of_the_nats_of_the_text():
+    blocks = [[3, 4, 1]]
+    result = validation_loss(Table(), blocks, shifted, batch_size=1, special_ids={1})
+    assert result.text_nats == pytest.approx(nats_by_hand(Table(), [3], 4), rel=1e-6)
+    assert result.text_nats < result.nats
 
 
 def test_validation_without_a_target_is_refused():

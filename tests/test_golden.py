@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from laws import cases
+from laws import cases, laws
 
 from tfcli import choices
-from tfcli.batch import Batch
 
 FOLDER = Path(__file__).parent / "golden"
 
 
 def said_by(preset: str) -> list[float]:
     """Eight logits at the last of twelve places."""
+    model = cases.model_of({"preset": preset})
     with torch.no_grad():
-        return cases.model_of({"preset": preset})(Batch(cases.ids(1, 12)))[0, -1, :8].tolist()
+        return model(laws.batch(model, cases.ids(1, 12)))[0, -1, :8].tolist()
 
 
 @pytest.mark.parametrize("preset", choices.choices("preset"))

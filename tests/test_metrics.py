@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tfcli.batch import IGNORE
-from tfcli.metrics import Score, bits_per_byte, flops_per_token, perplexity, token_nats
+from tfcli.metrics import Score, bits_per_byte, correct, flops_per_token, perplexity, token_nats
 
 
 def test_two_batches_of_unequal_length_count_by_their_tokens():
@@ -64,3 +64,37 @@ def test_what_is_not_scored_cannot_spoil_the_sum():
     logits = torch.full((1, 2, 3), math.nan)
     logits[0, 0] = 0.0
     assert token_nats(logits, torch.tensor([[1, IGNORE]])).sum().item() == pytest.approx(math.log(3))
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels"),
+    [((4, 3), (4,)), ((4, 5, 3), (4, 5)), ((4, 2, 7), (4, 2))],
+    ids=["classes", "tags", "spans"],
+)
+def test_labels_of_every_kind_have_their_nats_and_are_right_where_their_score_is_the_highest(scores, labels):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(scores, generator=generator)
+    wanted = torch.randint(0, scores[-1], labels, generator=generator)
+    wanted[0], wanted[1] = logits[0].argmax(-1), IGNORE
+    nats, flat = token_nats(logits, wanted), logits.double().flatten(0, -2).numpy()
+    assert nats.shape == labels
+    n_right = 0
+    for found, x, y in zip(nats.flatten().tolist(), flat, wanted.flatten().tolist()):
+        expected = 0 if y == IGNORE else np.log(np.exp(x).sum()) - x[y]
+        assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
+        n_right += y == x.argmax()
+    assert correct(logits, wanted) == n_right > 0
+
+
+def test_what_is_not_scored_is_never_right():
+    assert correct(torch.zeros(1, 3, 2), torch.tensor([[0, IGNORE, 1]])) == 1
+    assert correct(torch.zeros(1, 1, 2), torch.tensor([[IGNORE]])) == 0
+
+
+def test_an_accuracy_is_there_only_where_all_tokens_were_looked_at():
+    looked = Score(nats=1.0, tokens=4, correct=3, counted=True)
+    assert looked.accuracy == 0.75
+    assert (looked + Score(nats=1.0, tokens=4, correct=1, counted=True)).accuracy == 0.5
+    assert (looked + Score(bytes=7, documents=1)).accuracy == 0.75
+    assert (looked + Score(nats=1.0, tokens=4)).accuracy is None
+    assert Score(nats=1.0, tokens=4).accuracy is None and Score().accuracy is None

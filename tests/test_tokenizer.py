@@ -162,6 +162,80 @@ def test_a_vocabulary_is_as_large_as_asked_and_holds_the_bytes(name: str, least:
         make(name, vocab_size=least - 1)
 
 
+EXTRA = ("<mask>", "<extra_id_0>", "<extra_id_1>", "<cls>")
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_extra_special_tokens_have_the_ids_after_the_others(name: str, tmp_path: Path) -> None:
+    plain, it = make(name).train([TEXT]), make(name, extra=EXTRA).train([TEXT])
+    first = len(plain.special)
+    ids = list(range(first, first + len(EXTRA)))
+    assert [it.backend.token_to_id(token) for token in EXTRA] == ids
+    assert (it.pad_id, it.bos_id, it.eos_id, it.unk_id) == (
+        plain.pad_id,
+        plain.bos_id,
+        plain.eos_id,
+        plain.unk_id,
+    )
+    it.save(tmp_path)
+    for one in (it, Tokenizer.load(tmp_path)):
+        assert (one.mask_id, one.cls_id, one.sep_id) == (ids[0], ids[3], None)
+        assert one.sentinel_ids == (ids[1], ids[2]) and set(ids) <= one.special_ids
+        assert not set(ids) & set(one.encode("a<mask> <extra_id_0>")) and one.decode(ids) == ""
+        assert one.decode(ids[:2], skip_special=False).replace(" ", "") == "<mask><extra_id_0>"
+        assert one.decode(one.encode(TEXT)) == TEXT and one.decode(one.encode("<mask>")) == "<mask>"
+    grown = it.vocab_size - plain.vocab_size
+    assert grown == len(EXTRA) if name in ("char", "byte") else it.vocab_size <= make(name).vocab_size
+    assert plain.mask_id is None and plain.sentinel_ids == () and plain.hash != it.hash
+
+
+@pytest.mark.parametrize(("name", "least"), [("bpe", 263), ("unigram", 264), ("wordpiece", 520)])
+def test_the_least_vocabulary_grows_with_the_extra_tokens(name: str, least: int) -> None:
+    assert make(name, vocab_size=least, extra=EXTRA).train([TEXT]).vocab_size == least
+    with pytest.raises(ConfigError, match=f"vocab_size={least - 1}: must be at least {least}"):
+        make(name, vocab_size=least - 1, extra=EXTRA)
+
+
+def test_a_token_that_is_there_anyway_is_not_added_twice() -> None:
+    it = make("char", extra=("<eos>", "<mask>", "<mask>")).train(["ab"])
+    assert it.vocab_size == 7 and (it.eos_id, it.mask_id) == (2, 4)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_offsets_say_which_characters_a_token_stands_for(name: str, trained: dict[str, Tokenizer]) -> None:
+    it = trained[name]
+    for text in ["", "a line # of text\nand  one", "é 日本 👩‍👩‍👧!", *HARD[2:8]]:
+        ids, spans = it.encode_offsets(text)
+        assert ids == it.encode(text) and len(ids) == len(spans)
+        assert {i for a, b in spans for i in range(a, b)} == set(range(len(text)))
+        assert list(spans) == sorted(spans)
+    assert it.encode_many_offsets(["ab", "日"]) == [it.encode_offsets("ab"), it.encode_offsets("日")]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_vocabulary_spells_every_id(name: str, trained: dict[str, Tokenizer]) -> None:
+    it = trained[name]
+    pieces = it.pieces_of_vocabulary()
+    assert len(pieces) == it.vocab_size and pieces[:3] == ["<pad>", "<bos>", "<eos>"]
+    assert [it.backend.token_to_id(token) for token in pieces] == list(range(it.vocab_size))
+
+
+@pytest.mark.parametrize(
+    ("names", "roles"),
+    [
+        (["<pad>", "</s>", "<unk>", "<extra_id_0>", "<extra_id_1>"], {"pad", "eos", "unk"}),  # T5
+        (["<s>", "<pad>", "</s>", "<unk>", "<mask>"], {"bos", "pad", "eos", "unk", "mask"}),  # BART, RoBERTa
+        # BERT
+        (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], {"pad", "unk", "cls", "sep", "mask", "bos", "eos"}),
+    ],
+)
+def test_the_tokens_of_published_families_have_their_roles(names: list[str], roles: set[str]) -> None:
+    backend = Backend(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token=names[0]))
+    found = find_special(backend)
+    assert set(found) == roles
+    assert Tokenizer(backend, found).sentinel_ids == ((3, 4) if "<extra_id_0>" in names else ())
+
+
 @pytest.mark.parametrize("name", [n for n in TRAINED if n != "byte"])
 def test_training_on_nothing_is_refused(name: str) -> None:
     for texts in ([], [""]):

@@ -5,7 +5,7 @@ import pytest
 
 from tfcli.batch import IGNORE, PAD
 from tfcli.errors import ConfigError
-from tfcli.windows import batched, check_window, collate, windows
+from tfcli.windows import batched, check_window, collate, masked_one_by_one, windows
 
 
 @pytest.mark.parametrize("length", [2, 9, 10, 11, 12, 19, 20, 21, 100])
@@ -61,3 +61,34 @@ def test_a_window_fits_the_context_and_a_stride_the_window():
         check_window(32, 33, 32)
     with pytest.raises(ConfigError, match="window=33.*32 tokens"):
         check_window(33, 1, 32)
+
+
+MASK = 99
+
+
+@pytest.mark.parametrize("length", [1, 4, 5, 9, 10, 11, 23])
+@pytest.mark.parametrize("window", [1, 5, 10])
+def test_every_token_is_masked_once_and_all_others_of_its_window_are_as_they_were(length, window):
+    ids = np.arange(100, 100 + length)
+    found = []
+    for inputs, labels in masked_one_by_one(ids, window, MASK):
+        (at,) = np.flatnonzero(labels != IGNORE)
+        assert inputs[at] == MASK and len(inputs) == min(window, length)
+        found.append(int(labels[at]))
+        restored = np.where(np.arange(len(inputs)) == at, labels, inputs)
+        assert (restored == ids[restored[0] - 100 : restored[0] - 100 + len(restored)]).all()
+    assert found == ids.tolist()
+
+
+def test_ids_that_are_not_scored_are_read_and_never_masked():
+    rows = list(masked_one_by_one([1, 7, 8, 2], 4, MASK, unscored={1, 2}))
+    assert [inputs.tolist() for inputs, _ in rows] == [[1, MASK, 8, 2], [1, 7, MASK, 2]]
+    assert not list(masked_one_by_one([1, 2], 4, MASK, unscored={1, 2}))
+    assert not list(masked_one_by_one([], 4, MASK))
+
+
+def test_the_ids_are_left_as_they_are():
+    ids = np.array([5, 6, 7])
+    list(masked_one_by_one(ids, 3, MASK))
+    list(windows(ids, 2, 1))
+    assert ids.tolist() == [5, 6, 7]

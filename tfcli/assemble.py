@@ -18,7 +18,9 @@ from tfcli.data import Corpus, Source
 from tfcli.data.corpus import get_tokenizer, prepare
 from tfcli.device import pick_device
 from tfcli.errors import ConfigError
+from tfcli.fit import leaks, refuse_misfits
 from tfcli.metrics import flops_per_token
+from tfcli.objective import Objective
 from tfcli.precision import Precision
 from tfcli.runlog import RunLog
 from tfcli.train import Run, Settings
@@ -30,6 +32,7 @@ class Plan(NamedTuple):
 
     config: DictConfig  # resolved
     settings: Settings
+    objective: Objective
     source: Source
     recipe: Any  # of the tokenizer
     optimizer: Any  # its recipe
@@ -53,16 +56,14 @@ def plan(config: DictConfig, start: Path | None = None) -> Plan:
             f"positions that the "
             "model has"
         )
-    if settings.batch_size % (settings.micro_batch_size or 1):
+    if settings.batch_tokens is None and settings.batch_size % (settings.micro_batch_size or 1):
         raise ConfigError(
             f"train.micro_batch_size={settings.micro_batch_size} must divide "
             f"train.batch_size={settings.batch_size}"
         )
-    objective = build.make(config.objective, "objective", offer={"pad_id": 0})
-    if objective.family != model.family:
-        raise ConfigError(
-            f"objective={config.choices.objective} is for family={objective.family}, not {model.family}"
-        )
+    objective = build.make(config.objective, "objective")
+    source = build.make(config.data, "data")
+    refuse_misfits(config.choices, settings, objective, model, source)
     precision = build.make(config.precision, "precision").resolve(device, config.size.d_model)
     optimizer = build.make(config.optimizer, "optimizer")
     optimizer.build(model)
@@ -76,8 +77,9 @@ def plan(config: DictConfig, start: Path | None = None) -> Plan:
     return Plan(
         config=stored(config, precision, optimizer),
         settings=settings,
-        source=build.make(config.data, "data"),
-        recipe=build.make(config.tokenizer, "tokenizer"),
+        objective=objective,
+        source=source,
+        recipe=build.make(config.tokenizer, "tokenizer", offer={"extra": objective.special}),
         optimizer=optimizer,
         schedule=schedule,
         precision=precision,
@@ -128,19 +130,33 @@ def assemble(plan: Plan) -> Run:
     tokenizer = (
         checkpoint.load_tokenizer(plan.start) if plan.start else get_tokenizer(plan.recipe, plan.source)
     )
+    objective = plan.objective
+    objective.bind(tokenizer)
+    text = objective.needs == "text"
     corpus: Corpus = prepare(
-        plan.source, tokenizer, seq_len=settings.seq_len, seed=config.seed, batch_size=settings.batch_size
+        plan.source,
+        tokenizer,
+        seq_len=objective.row(settings.seq_len) if text else settings.seq_len,
+        seed=config.seed,
+        batch_size=settings.batch_size,
+        batch_tokens=settings.batch_tokens,
+        kind=objective.needs,
+        shifted=objective.shifted,
+        labels=build.plain(config.head).get("labels"),
     )
+    if corpus.labels is not None:
+        config.head.labels = list(corpus.labels)
     torch.manual_seed(config.seed)
-    model = build.model(config, tokenizer.vocab_size, fill=plan.start is None)
+    model = build.model(config, tokenizer.vocab_size, fill=plan.start is None or new_head(plan) is not None)
     if plan.start is not None:
-        checkpoint.load_weights(model, plan.start / "model.safetensors")
+        corpus.notices += take_weights(plan, model)
+    corpus.notices += leaks(model)
     model.to(plan.device)
     run = Run(
         model=model,
         tokenizer=tokenizer,
         corpus=corpus,
-        objective=build.make(config.objective, "objective", offer={"pad_id": tokenizer.pad_id}),
+        objective=objective,
         optimizer=plan.optimizer.build(model),
         schedule=plan.schedule,
         precision=plan.precision,
@@ -157,20 +173,33 @@ def assemble(plan: Plan) -> Run:
     return run
 
 
+def take_weights(plan: Plan, model: nn.Module) -> list[str]:
+    """Fills a model from the checkpoint it starts from; what to say of its head where that is a new one."""
+    own = None if new_head(plan) is None else "head."
+    left = checkpoint.load_weights(model, plan.start / "model.safetensors", new=own)
+    if own is None:
+        return []
+    made = [name for name in checkpoint.unique_tensors(model) if name.startswith(own)]
+    return [
+        f"head={plan.config.choices.head}: new, so it starts from chance ({checkpoint.shown(made)}); all "
+        f"else is that of {plan.start}, whose own head is left out ({checkpoint.shown(left)})"
+    ]
+
+
+def new_head(plan: Plan) -> str | None:
+    """The head that a run which takes another's weights makes anew; None: it has the same one."""
+    old = dict(build.plain(OmegaConf.load(plan.start / "config.yaml").head))
+    new = dict(build.plain(plan.config.head))
+    for head in (old, new):
+        head.pop("dropout", None)
+    return None if plan.config.resume or old == new else str(plan.config.choices.head)
+
+
 def facts(plan: Plan, run: Run) -> dict[str, list[tuple[str, Any]]]:
     """The table that is shown before the first step."""
     settings, model = plan.settings, run.model
     total = sum(p.numel() for p in model.parameters())
     tables = sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding))
-    per_epoch = run.corpus.train.examples_per_epoch
-    attention = model.stack.layers[0].attention.branch
-    flops = flops_per_token(
-        total - tables + (0 if model.head.map.weight is not model.embedding.table.weight else tables),
-        n_layers=len(model.stack.layers),
-        n_heads=attention.n_heads,
-        head_dim=attention.head_dim,
-        seq_len=settings.seq_len,
-    )
     size = ", ".join(f"{n} {plan.config.size[n]}" for n in ("d_model", "n_layers", "n_heads", "context"))
     chosen = [
         (group, f"{choice} ({size})" if group == "size" else choice)
@@ -182,7 +211,7 @@ def facts(plan: Plan, run: Run) -> dict[str, list[tuple[str, Any]]]:
         "model": [
             ("parameters", total),
             ("without embeddings", total - tables),
-            ("FLOPs per token", flops),
+            ("FLOPs per token", flops(model, total - tables, settings.seq_len)),
             ("vocabulary", run.tokenizer.vocab_size),
         ],
         "data": [
@@ -193,9 +222,32 @@ def facts(plan: Plan, run: Run) -> dict[str, list[tuple[str, Any]]]:
         "run": [
             ("folder", str(plan.folder)),
             ("steps", settings.steps),
-            ("tokens per step", settings.batch_size * settings.seq_len),
-            ("steps per epoch", per_epoch / settings.batch_size if per_epoch else "unknown (streaming)"),
+            *per_step(settings, plan.objective),
+            ("steps per epoch", run.corpus.train.batches_per_epoch or "unknown (streaming)"),
             ("device", str(plan.device)),
             ("precision", f"{plan.precision.name} ({plan.precision.why})"),
         ],
     }
+
+
+def per_step(settings: Settings, objective: Objective) -> list[tuple[str, Any]]:
+    """How much one step learns from."""
+    if settings.batch_tokens is not None:
+        return [("tokens per step", f"{settings.batch_tokens:,}, padding included, at most")]
+    if objective.needs == "text":
+        return [("tokens per step", settings.batch_size * settings.seq_len)]
+    return [("examples per step", settings.batch_size)]
+
+
+def flops(model: nn.Module, n_params: int, seq_len: int) -> int | str:
+    """Forward and backward, of a token; a tied table multiplies every token as well."""
+    if model.family == "encoder_decoder":
+        return "not counted: source and target go different ways"
+    attention, table = model.stack.layers[0].attention.branch, model.embedding.table.weight
+    return flops_per_token(
+        n_params + (table.numel() if model.head.map.weight is table else 0),
+        n_layers=len(model.stack.layers),
+        n_heads=attention.n_heads,
+        head_dim=attention.head_dim,
+        seq_len=seq_len,
+    )

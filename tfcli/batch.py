@@ -17,13 +17,14 @@ class Batch:
     padded.
     """
 
-    inputs: Tensor  # (B, T) what the model reads
-    labels: Tensor | None = None  # (B, T), IGNORE where nothing is scored
+    inputs: Tensor  # (B, T) what the model reads; an encoder-decoder's decoder
+    labels: Tensor | None = None  # (B, T), of a class (B,), of a span (B, 2); IGNORE where nothing is scored
     positions: Tensor | None = None  # (B, T), PAD where there is no token; None: 0..T-1, nothing padded
     documents: Tensor | None = None  # (B, T) which packed document a token belongs to; None: one
-    source: Tensor | None = None  # (B, S) what an encoder reads
-    source_positions: Tensor | None = None
-    segments: Tensor | None = None  # (B, T) token types
+    source: Tensor | None = None  # (B, S) what the encoder of an encoder-decoder reads
+    source_positions: Tensor | None = None  # (B, S), as positions
+    segments: Tensor | None = None  # (B, T) which of two texts a token belongs to; None: the first
+    horizon: Tensor | None = None  # (B, 1|T) the last position of a prefix that all its tokens see; None: none
 
     @property
     def targets(self) -> int:

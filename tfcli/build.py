@@ -46,14 +46,7 @@ def make(node: Any, key: str, offer: dict[str, Any] | None = None, **extra: Any)
     node does not set. Raises ConfigError, naming `key`, for a value that its annotation refuses.
     """
     node = plain(node)
-    if not isinstance(node, dict) or "_target_" not in node:
-        raise ConfigError(f"{key}: has no _target_; choose one of its group")
-    try:
-        constructor = get_object(node["_target_"])
-    except Exception as error:
-        raise ConfigError(
-            f"{key}._target_={node['_target_']}: cannot be found ({error})".splitlines()[0]
-        ) from None
+    constructor = constructor_of(node, key)
     arguments = {
         name: make(value, f"{key}.{name}") if isinstance(value, dict) and "_target_" in value else value
         for name, value in node.items()
@@ -64,6 +57,19 @@ def make(node: Any, key: str, offer: dict[str, Any] | None = None, **extra: Any)
         name: value for name, value in (offer or {}).items() if name in taken and name not in arguments
     }
     return constructor(**check_arguments(constructor, {**arguments, **offered, **extra}, key))
+
+
+def constructor_of(node: Any, key: str) -> Any:
+    """What a node's `_target_` names. Raises ConfigError where it names nothing."""
+    node = plain(node)
+    if not isinstance(node, dict) or "_target_" not in node:
+        raise ConfigError(f"{key}: has no _target_; choose one of its group")
+    try:
+        return get_object(node["_target_"])
+    except Exception as error:
+        raise ConfigError(
+            f"{key}._target_={node['_target_']}: cannot be found ({error})".splitlines()[0]
+        ) from None
 
 
 def settings(kind: type, node: Any, key: str) -> Any:
@@ -105,23 +111,51 @@ def model(config: Any, vocab_size: int, fill: bool = True) -> nn.Module:
     def make_norm() -> nn.Module:
         return make(config.norm, "norm")
 
-    def place(branch: nn.Module, make_norm: Callable[[], nn.Module]) -> nn.Module:
-        return make(config.placement, "placement", branch=branch, make_norm=make_norm)
+    def place(branch: nn.Module, make_norm: Callable[[], nn.Module], first: bool = False) -> nn.Module:
+        made = {"branch": branch, "make_norm": make_norm}
+        return make(config.placement, "placement", offer={"first": first}, **made)
+
+    def where(attention: nn.Module, bidirectional: bool) -> dict[str, Any]:
+        return attention.facts | {"bidirectional": bidirectional}
+
+    def make_embedding() -> nn.Module:
+        return make(config.embedding, "embedding", vocab_size=vocab_size, make_norm=make_norm)
 
     parts = Parts(
         attention=per_layer(config.attention, "attention"),
-        position=per_layer(config.position, "position", facts=lambda attention: attention.facts),
+        position=per_layer(config.position, "position", facts=where),
         ffn=per_layer(config.ffn, "ffn"),
         norm=make_norm,
         placement=place,
+        cross_attention=cross_attention(config),
     )
-    embedding = make(config.embedding, "embedding", vocab_size=vocab_size, make_norm=make_norm)
-    head = make(config.head, "head", table=embedding.table, vocab_size=vocab_size)
-    built = make(config.family, "family", embedding=embedding, parts=parts, head=head)
+    embedding = make_embedding()
+    offer = {"table": embedding.table, "vocab_size": vocab_size, "make_norm": make_norm}
+    head = make(config.head, "head", offer=offer)
+    taken = {"embedding": embedding, "parts": parts, "head": head}
+    if "source_embedding" in parameters(constructor_of(config.family, "family")):
+        taken["source_embedding"] = make_embedding()
+    built = make(config.family, "family", **taken)
     init = make(config.init, "init")
     if fill:
         init(built, size.n_layers)
     return built
+
+
+def cross_attention(config: Any) -> PerLayer:
+    """Makers of the attention to a memory: as the group says, or as a layer's own, without its rule."""
+    node = plain(config.get("cross_attention"))
+    key = "attention" if node is None else "cross_attention"
+    return per_layer(without_rules(plain(config.attention) if node is None else node), key)
+
+
+def without_rules(node: dict[str, Any]) -> dict[str, Any]:
+    """The node of an attention, of each kind if there are several, without a rule: a memory is seen whole."""
+    return {
+        name: without_rules(value) if isinstance(value, dict) else value
+        for name, value in node.items()
+        if name != "rule"
+    }
 
 
 def targets(node: Any) -> Iterator[str]:

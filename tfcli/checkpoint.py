@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from tfcli import build, choices
 from tfcli.errors import ConfigError
+from tfcli.objective import Objective
 from tfcli.tokenizer import Tokenizer
 
 TRIES = 3  # to load a checkpoint of a run that goes on, and removes old ones
@@ -40,6 +41,13 @@ class Loaded(NamedTuple):
     config: DictConfig
     step: int
     path: Path
+    objective: Objective  # what it was trained on, bound to the tokenizer
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The classes or tags of its head, in the order of their scores; None: it gives none."""
+        labels = self.config.head.get("labels")
+        return None if labels is None else tuple(labels)
 
 
 # --- finding ------------------------------------------------------------------------------------------------
@@ -135,7 +143,9 @@ def _load(path: Path, device: str | torch.device, folders: Sequence[Path]) -> Lo
     tokenizer = load_tokenizer(path)
     model = build.model(config, tokenizer.vocab_size, fill=False)
     load_weights(model, path / "model.safetensors")
-    return Loaded(model.to(device).eval(), tokenizer, config, read_manifest(path)["step"], path)
+    objective = build.make(config.objective, "objective")
+    objective.bind(tokenizer)
+    return Loaded(model.to(device).eval(), tokenizer, config, read_manifest(path)["step"], path, objective)
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
@@ -184,9 +194,12 @@ def constructors(node: Any) -> Iterable[str]:
             yield from constructors(value)
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
+def load_weights(model: nn.Module, path: Path, new: str | None = None) -> list[str]:
     """Fills a model from a safetensors file, strictly: ConfigError if a name or a shape is not the
     model's.
+
+    new: the beginning of the names that are the model's own: they stay as they are, and what the file has
+    under such names is left out; returns the names that were.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -197,6 +210,9 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise ConfigError(f"{path}: cannot be read ({error})") from None
     with file, torch.no_grad():
         saved = set(file.keys())
+        left = sorted(name for name in saved if new is not None and name.startswith(new))
+        own = {name: t for name, t in own.items() if new is None or not name.startswith(new)}
+        saved -= set(left)
         missing, unexpected = sorted(set(own) - saved), sorted(saved - set(own))
         if missing or unexpected:
             raise ConfigError(
@@ -208,6 +224,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
                 has = tuple(file.get_slice(name).get_shape())
                 raise ConfigError(f"{path}: {name} is {has}, the model's is {tuple(tensor.shape)}")
             tensor.copy_(file.get_tensor(name))
+    return left
 
 
 def shown(names: list[str]) -> str:

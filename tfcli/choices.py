@@ -50,3 +50,10 @@ def targets(*folders: Path) -> set[str]:
 def targets_in(text: str) -> list[str]:
     """The constructors that one YAML names."""
     return [target for _, target in _TARGET.findall(text)]
+
+
+def target(group: str, choice: str) -> str:
+    """The constructor that an installed choice names, itself or by the choice it is a variant of."""
+    text = (config_dir() / group / f"{choice}.yaml").read_text(encoding="utf-8")
+    named = targets_in(text)
+    return named[0] if named else target(group, re.search(r"^defaults: *\[(\w+)", text, re.MULTILINE)[1])

@@ -7,7 +7,7 @@ the length of its rows moves a result.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import chain, islice, takewhile
 from typing import Any, Literal, NamedTuple
 
@@ -17,25 +17,34 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tfcli.batch import Batch
-from tfcli.data import Document, Source
+from tfcli.data import Document, Kind, Record, Source
 from tfcli.data.parts import PARTS, Parts, held_for_streaming, is_blank
-from tfcli.data.tokens import Encoder
+from tfcli.data.tokens import Encoder, as_document
 from tfcli.errors import ConfigError
-from tfcli.metrics import Score, token_nats
+from tfcli.metrics import Score, correct, token_nats
 from tfcli.reader import evaluating
-from tfcli.values import Count
+from tfcli.scores import BleuTokenizer, Words
+from tfcli.values import Count, Index
 from tfcli.windows import Row, batched, check_window, windows
 
 BATCH = 1 << 20  # characters that are encoded together, so that all cores have work
 
 
 class Settings(NamedTuple):
-    """How documents are scored; the keys of `configs/eval.yaml`."""
+    """How a model is scored; the keys of `configs/eval.yaml`."""
 
     part: Literal["validation", "train", "all"] | None = "validation"
     window: Count | None = None  # tokens read at once; None: as many as the model was trained on
     stride: Count | None = None  # tokens that a window scores; None: the window
-    batch_size: Count = 16  # windows read together
+    batch_size: Count = 16  # windows, rows or sources read together
+    max_documents: Count | None = None  # documents, pairs, sentences, questions; None: all
+    pseudo_perplexity: bool = False  # of a masked language model
+    decode: bool = False  # whether an encoder-decoder writes its targets, to be compared with the true ones
+    num_beams: Count = 1
+    max_new_tokens: Count | None = None
+    samples: Index = 5  # of what was written, shown
+    bleu_tokenizer: BleuTokenizer = "13a"
+    f1_by: Words = "words"
 
     def completed(self, trained_on: int) -> Settings:
         """The same without None, for a model trained on that many tokens."""
@@ -51,23 +60,23 @@ class Encoded(NamedTuple):
     n_bytes: int = 0  # UTF-8 bytes of the text that is scored
 
 
-def documents_of(source: Source, part: str) -> Iterator[Document]:
+def documents_of(source: Source, part: str, kind: Kind = "text") -> Iterator[Record]:
     """The documents of a part of the data, split as for training; `all` of them are not split at all."""
     if part == "all":
         return _not_blank(source, chain(source.documents(), source.held_out() or ()))
     if not source.streaming:
-        return (document for number, document in Parts(source) if PARTS[number] == part)
+        return (document for number, document in Parts(source, kind) if PARTS[number] == part)
     held, skip = held_for_streaming(source)
     return iter(held) if part == "validation" else _not_blank(source, source.documents(skip))
 
 
-def _not_blank(source: Source, documents: Iterable[Document]) -> Iterator[Document]:
+def _not_blank(source: Source, documents: Iterable[Record]) -> Iterator[Record]:
     return islice((document for document in documents if not is_blank(document)), source.max_documents)
 
 
-def encoded(documents: Iterable[Document], encoder: Encoder) -> Iterator[Encoded]:
+def encoded(documents: Iterable[Record], encoder: Encoder) -> Iterator[Encoded]:
     """Documents as the run's data has them: BOS, where it begins documents, and EOS, where it ends them."""
-    for batch in _by_size(documents, BATCH):
+    for batch in _by_size(map(as_document, documents), BATCH):
         for document, (ids, unscored) in zip(batch, encoder(batch)):
             yield Encoded(ids, max(1, unscored), _scored_bytes(document, encoder, unscored))
 
@@ -122,10 +131,15 @@ def validation_loss(
     precision: Any = None,
     limit: int | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    count_correct: bool = False,
+    special_ids: Collection[int] = (),
+    advance: Callable[[int], Any] = lambda labels: None,
 ) -> Score | None:
-    """The score of prepared blocks, or of `limit` of them spread evenly.
+    """The score of prepared blocks, or of `limit` of them spread evenly, under the plain loss.
 
+    The labels may be tokens, classes, tags or spans: what the objective makes and the model's head scores.
     should_stop: asked before every batch and at the end; once it says so, there is no score: None.
+    count_correct: whether the score has an accuracy. special_ids, advance: as of `score_documents`.
     Leaves no trace in a run that trains. Raises ConfigError when nothing in them can be scored.
     """
     n_blocks = len(blocks) if limit is None else min(limit, len(blocks))
@@ -133,7 +147,15 @@ def validation_loss(
     slices = (chosen[i : i + batch_size] for i in range(0, n_blocks, batch_size))
     wanted = takewhile(lambda _: not should_stop(), slices)
     batches = (objective([blocks[i] for i in indices]) for indices in wanted)
-    score = _score(model, batches, device=torch.device(device), precision=precision)
+    score = score_batches(
+        model,
+        batches,
+        device=torch.device(device),
+        precision=precision,
+        count_correct=count_correct,
+        special_ids=special_ids,
+        advance=advance,
+    )
     if should_stop():
         return None
     if not score.tokens:
@@ -143,7 +165,7 @@ def validation_loss(
 
 def score_texts(
     model: nn.Module,
-    documents: Iterable[Document],
+    documents: Iterable[Record],
     encoder: Encoder,
     how: Settings,
     *,
@@ -202,42 +224,54 @@ def score_documents(
 
     batches = batched(cut(), batch_size)
     how = {"device": torch.device(device), "precision": precision}
-    score = _score(model, batches, **how, special_ids=special_ids, advance=advance)
+    score = score_batches(model, batches, **how, special_ids=special_ids, advance=advance)
     if not score.tokens:
         raise ConfigError("0 tokens to score: a text needs at least two, as its first is never scored")
     return score + Score(bytes=n_bytes, documents=n_documents)
 
 
-def _score(
+def score_batches(
     model: nn.Module,
     batches: Iterable[Batch],
     *,
     device: torch.device,
-    precision: Any,
+    precision: Any = None,
+    count_correct: bool = False,
     special_ids: Collection[int] = (),
-    advance: Callable[[int], Any] = lambda tokens: None,
+    advance: Callable[[int], Any] = lambda labels: None,
+    see: Callable[[Tensor], Any] | None = None,
 ) -> Score:
-    """The sums over all batches, which stay on the device to the end, so no batch waits for its numbers."""
+    """The sums over all batches, which stay on the device to the end, so no batch waits for its numbers.
+
+    see: is shown what the head says of each batch, in order.
+    """
     nats = torch.zeros((), dtype=torch.float64, device=device)
     text_nats = nats.clone()
     special = torch.tensor(sorted(special_ids), dtype=torch.long, device=device)
-    tokens = 0
+    tokens, right = 0, torch.zeros((), dtype=torch.long, device=device)
     with undisturbed(model, device):
         for batch in batches:
             n_targets = batch.targets
-            if not n_targets:
+            if not n_targets and see is None:
                 continue
             tokens += n_targets
-            losses, labels = _losses(model, batch.to(device), precision)
+            batch = batch.to(device)
+            logits, labels = scores_of(model, batch, precision, whole=see is not None)
+            losses = token_nats(logits, labels)
             nats += losses.sum(dtype=torch.float64)
             # filled, not multiplied by 0: an infinite loss of a special token must not become nan
             text_nats += losses.masked_fill(torch.isin(labels, special), 0).sum(dtype=torch.float64)
+            if count_correct:
+                right += correct(logits, labels)
+            if see is not None:
+                see(logits)
             advance(n_targets)
-    return Score(nats.item(), tokens, text_nats.item())
+    return Score(nats.item(), tokens, text_nats.item(), correct=right.item(), counted=count_correct)
 
 
-def _losses(model: nn.Module, batch: Batch, precision: Any) -> tuple[Tensor, Tensor]:
-    """The nats of each label, and the labels.  both (B, T)"""
-    with precision.autocast(batch.inputs.device) if precision else torch.no_grad():
-        logits = model(batch)
-    return token_nats(logits, batch.labels), batch.labels
+def scores_of(
+    model: nn.Module, batch: Batch, precision: Any = None, whole: bool = False
+) -> tuple[Tensor, Tensor]:
+    """What the model's head says of a batch, and the labels of that; whole: also of what has no label."""
+    with precision.autocast(batch.inputs.device) if precision else nullcontext():
+        return (model(batch), batch.labels) if whole else model.scores(batch)

@@ -1,28 +1,30 @@
-"""Prompts in, completions out, of any model that has `begin`, `step`, `context` and `vocab_size`.
+"""Prompts or sources in, completions out, of any model that has `begin`, `step`, `context` and `vocab_size`.
 
-A completion depends on its prompt, the settings, the seed and its own number, and never on its company in a
-batch: a row that is done leaves, and every row has its own source of chance.
+A completion depends on its prompt or source, the settings, the seed and its own number, and never on its
+company in a batch: a row that is done leaves, and every row has its own source of chance.
 """
 
 from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from tfcli.constraints import Constraints, token_id
+from tfcli.decode import Finish, Row, decode
 from tfcli.detokenize import OnText, Transcript
 from tfcli.errors import ConfigError
-from tfcli.reader import Cached, Uncached, evaluating, pad_left
+from tfcli.opening import Opening, of_prompts, of_sources
+from tfcli.reader import evaluating
 from tfcli.sampler import Sampler
+from tfcli.search import Alpha, Norm, Ranking, search
 from tfcli.values import Count, Index
-
-DEFAULT_LENGTH = 128  # new tokens where nobody said how many
 
 
 @dataclass(frozen=True)
@@ -30,72 +32,176 @@ class Settings:
     """How completions are written; the keys of `configs/generate.yaml`."""
 
     sampler: Sampler = field(default_factory=Sampler)
-    max_new_tokens: Count | None = None  # None: DEFAULT_LENGTH, or what the model's positions leave
+    max_new_tokens: Count | None = None  # None: opening.DEFAULT_LENGTH, or what the model's positions leave
     n_samples: Count = 1
+    num_beams: Count = 1  # 1: no search, a token at a time by the sampler
+    n_best: Count = 1
+    length_penalty: Alpha = 1.0
+    length_norm: Norm = "length"
+    no_repeat_ngram_size: Count | None = None
+    min_new_tokens: Index = 0  # before EOS
+    forced_start: Index | str | None = None  # a token, by id or by text
+    forced_end: Index | str | None = None
+    suppress: tuple[Index | str, ...] = ()  # tokens that are never written
     stop: tuple[str, ...] = ()  # a text ends before the first of these
     bos: bool | None = None  # whether texts begin with BOS, as in training; None: where the tokenizer has one
+    eos: bool | None = None  # whether sources end with EOS, as in training; None: where the tokenizer has one
     ignore_eos: bool = False
     seed: Index | None = None  # None: a fresh one
     cache: bool = True  # False: the whole text is read again for every token
-    batch_size: Count = 16  # completions that are written at once
+    batch_size: Count = 16  # completions that are written at once; of beams, prompts
 
     def __post_init__(self) -> None:
         if "" in self.stop:
             raise ConfigError("stop='': must hold at least one character; leave it out not to stop")
+        if self.n_best > self.num_beams:
+            raise ConfigError(f"n_best={self.n_best}: must be at most num_beams={self.num_beams}")
+        ranked = (self.length_penalty, self.length_norm) != (Settings.length_penalty, Settings.length_norm)
+        if self.num_beams == 1 and ranked:
+            raise ConfigError("length_penalty, length_norm: rank beams, and num_beams=1; set it to 2 or more")
+        if self.num_beams > 1:
+            self._refuse_beside_beams()
+
+    def _refuse_beside_beams(self) -> None:
+        beams = f"num_beams={self.num_beams}: "
+        if self.sampler.draws:
+            raise ConfigError(
+                beams + "beams are searched and not drawn; choose sampler=greedy, or num_beams=1"
+            )
+        if self.sampler.penalises:
+            raise ConfigError(
+                beams
+                + "sampler.repetition_penalty would change what beams are ranked by; leave it out, and set "
+                "no_repeat_ngram_size instead"
+            )
+        if self.n_samples > 1:
+            raise ConfigError(beams + f"n_samples={self.n_samples} is for draws; set n_best instead")
+        if self.stop:
+            raise ConfigError(beams + "stop would end beams that are not comparable; leave it out")
+
+    @property
+    def each(self) -> int:
+        """How many completions there are of each prompt, at most."""
+        return self.n_best if self.num_beams > 1 else self.n_samples
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What was written after a prompt."""
+    """What was written after a prompt, or of a source."""
 
-    prompt: str
+    source: str | None  # None: of a decoder
+    prompt: str | None  # None: of an encoder-decoder that was given none
     text: str  # only what is new; prompt + text is the whole
     ids: list[int]  # what is new, EOS included; where a stop string cut, those whose text stands before it
-    finish_reason: Literal["eos", "stop", "length"]
-    seed: int | None  # None: chance had no say
+    finish_reason: Finish
+    score: float | None = None  # by which beams are ranked; None: there were none
+    seed: int | None = None  # None: chance had no say
 
 
 def generate(
-    model: nn.Module, tokenizer: Any, prompts: Sequence[str], on_text: OnText | None = None, **settings: Any
+    model: nn.Module,
+    tokenizer: Any,
+    prompts: Sequence[str] | None = None,
+    on_text: OnText | None = None,
+    *,
+    sources: Sequence[str] | None = None,
+    start_id: int | None = None,
+    prefix: bool = False,
+    **settings: Any,
 ) -> list[Completion]:
-    """Completions in the order of the prompts, those of one prompt together.
+    """Completions in the order of the prompts or sources, those of one together, the best first.
 
-    settings: the fields of `Settings`. on_text(number, piece) hears of each completion's text as it comes.
+    on_text(number, piece) hears of each completion's text as it comes. sources, start_id: what an
+    encoder-decoder reads, and its decoder's first token, as its objective says; prompts beside them are what
+    its texts are to begin with. prefix: a prompt's tokens all see each other, as a decoder's
+    objective says. settings: the fields of `Settings`.
     """
-    return list(completions(model, tokenizer, prompts, Settings(**settings), on_text))
+    how = Settings(**settings)
+    facts = {"sources": sources, "start_id": start_id, "prefix": prefix}
+    return list(completions(model, tokenizer, prompts, how, on_text, **facts))
 
 
 def completions(
-    model: nn.Module, tokenizer: Any, prompts: Sequence[str], how: Settings, on_text: OnText | None = None
+    model: nn.Module,
+    tokenizer: Any,
+    prompts: Sequence[str] | None,
+    how: Settings,
+    on_text: OnText | None = None,
+    *,
+    sources: Sequence[str] | None = None,
+    start_id: int | None = None,
+    prefix: bool = False,
 ) -> Iterator[Completion]:
     """The same, each batch as soon as it is done. Raises ConfigError before anything is written."""
-    if tokenizer.vocab_size > model.vocab_size:
-        sizes = f"{tokenizer.vocab_size} tokens, and the model {model.vocab_size}"
-        raise ConfigError(f"the tokenizer has {sizes}: they are no pair")
+    refuse_misfits(model, tokenizer, prompts, how, on_text, sources)
+    if sources is None:
+        openings = of_prompts(model, tokenizer, prompts, how.max_new_tokens, how.bos, prefix)
+    else:
+        ends = (how.bos is not False, how.eos is not False)
+        openings = of_sources(model, tokenizer, sources, prompts, how.max_new_tokens, ends, start_id)
+    rules = constraints(tokenizer, how)
+    rules.fit([opening.limit for opening in openings], tokenizer.vocab_size)
+    texts = [{"source": None, "prompt": None} for _ in openings]
+    for name, given in (("source", sources), ("prompt", prompts)):
+        for text, one in zip(texts, given or ()):
+            text[name] = one
+    if how.num_beams > 1:
+        return searched(model, tokenizer, openings, texts, how, rules)
+    return written(model, tokenizer, openings, texts, how, rules, on_text)
+
+
+def written(
+    model: nn.Module,
+    tokenizer: Any,
+    openings: list[Opening],
+    texts: list[dict],
+    how: Settings,
+    rules: Constraints,
+    on_text: OnText | None,
+) -> Iterator[Completion]:
+    """Completions a token at a time."""
     seed = fresh_seed() if how.seed is None else how.seed
-    starts = [beginning(tokenizer, prompt, i, how.bos) for i, prompt in enumerate(prompts)]
-    longest = max(map(len, starts), default=1)
-    limit(longest, how.max_new_tokens, model.context)  # what fits the longest fits all
-    limits = [limit(len(start), how.max_new_tokens, model.context) for start in starts]
-    eos = None if how.ignore_eos else tokenizer.eos_id
+    told = seed if how.sampler.draws else None
+    total = len(openings) * how.n_samples
 
     def row(number: int) -> Row:
         which, sample = divmod(number, how.n_samples)
         hear = on_text and partial(on_text, number)
-        transcript = Transcript(tokenizer, starts[which], how.stop, hear)
+        transcript = Transcript(tokenizer, openings[which].ids, how.stop, hear)
         chance = random.Random(f"{seed} {which} {sample}").random
-        return Row(which, starts[which], transcript, limits[which], eos, chance)
+        return Row(which, openings[which], transcript, rules.eos, chance)
 
-    def batches() -> Iterator[Completion]:
-        total = len(prompts) * how.n_samples
-        for first in range(0, total, how.batch_size):
-            rows = [row(number) for number in range(first, min(first + how.batch_size, total))]
-            decode(model, rows, how.sampler, tokenizer.vocab_size, how.cache)
-            for r in rows:
-                told = seed if how.sampler.draws else None
-                yield Completion(prompts[r.which], r.transcript.text, r.ids, r.finish, told)
+    for first in range(0, total, how.batch_size):
+        rows = [row(number) for number in range(first, min(first + how.batch_size, total))]
+        with torch.inference_mode(), evaluating(model):
+            decode(model, rows, how.sampler, rules, tokenizer.vocab_size, how.cache)
+        for r in rows:
+            yield Completion(
+                **texts[r.which], text=r.transcript.text, ids=r.ids, finish_reason=r.finish, seed=told
+            )
 
-    return batches()
+
+def searched(
+    model: nn.Module,
+    tokenizer: Any,
+    openings: list[Opening],
+    texts: list[dict],
+    how: Settings,
+    rules: Constraints,
+) -> Iterator[Completion]:
+    """Completions by beam search."""
+    ranking = Ranking(how.length_penalty, how.length_norm)
+    for first in range(0, len(openings), how.batch_size):
+        some = openings[first : first + how.batch_size]
+        with torch.inference_mode(), evaluating(model):
+            found = search(
+                model, some, how.num_beams, how.n_best, ranking, rules, tokenizer.vocab_size, how.cache
+            )
+        for opening, text, hypotheses in zip(some, texts[first:], found):
+            for score, ids, finish in hypotheses:
+                transcript = Transcript(tokenizer, opening.ids, (), None)
+                transcript.close(ids)
+                yield Completion(**text, text=transcript.text, ids=ids, finish_reason=finish, score=score)
 
 
 def fresh_seed() -> int:
@@ -103,112 +209,44 @@ def fresh_seed() -> int:
     return secrets.randbits(32)
 
 
-def beginning(tokenizer: Any, prompt: str, number: int, bos: bool | None = None) -> list[int]:
-    """The ids that are read for a prompt: BOS once, if there is one and texts begin with it, and the text's.
-
-    A prompt without ids begins with BOS in any case. Raises ConfigError where there is none.
-    """
-    ids, first = tokenizer.encode(prompt), tokenizer.bos_id
-    if first is not None and ids[:1] != [first] and (bos is not False or not ids):
-        ids = [first, *ids]
-    if not ids:
-        what = "is empty" if not prompt else f"({prompt!r:.40}) gives no token"
-        raise ConfigError(f"prompt {number + 1} {what}, and this tokenizer has no BOS token to start from")
-    return ids
-
-
-def limit(n_prompt: int, max_new_tokens: int | None, context: int | None) -> int:
-    """How many tokens may follow a prompt. Raises ConfigError where the model's positions do not suffice."""
-    if context is None:
-        return max_new_tokens or DEFAULT_LENGTH
-    left = context - n_prompt
-    if left < 1:
-        raise ConfigError(f"a prompt of {n_prompt} tokens is too long: this model has {context} positions")
-    if max_new_tokens and max_new_tokens > left:
+def refuse_misfits(
+    model: nn.Module,
+    tokenizer: Any,
+    prompts: Sequence[str] | None,
+    how: Settings,
+    on_text: OnText | None,
+    sources: Sequence[str] | None,
+) -> None:
+    """Raises ConfigError where model, tokenizer and what is given do not go together."""
+    if tokenizer.vocab_size > model.vocab_size:
+        sizes = f"{tokenizer.vocab_size} tokens, and the model {model.vocab_size}"
+        raise ConfigError(f"the tokenizer has {sizes}: they are no pair")
+    if model.family == "encoder":
+        raise ConfigError("an encoder writes no text")
+    if model.family == "encoder_decoder" and sources is None:
+        raise ConfigError("an encoder-decoder writes from sources; give them")
+    if model.family == "decoder" and (sources is not None or prompts is None):
+        raise ConfigError("a decoder goes on from prompts and reads no sources; give prompts")
+    if None not in (sources, prompts) and len(sources) != len(prompts):
+        raise ConfigError(f"{len(sources)} sources and {len(prompts)} prompts: must be equally many")
+    if on_text is not None and how.num_beams > 1:
         raise ConfigError(
-            f"max_new_tokens={max_new_tokens}: with a prompt of {n_prompt} tokens that is "
-            f"{n_prompt + max_new_tokens} positions, and this model has {context}; must be at most {left}"
+            f"num_beams={how.num_beams}: no text is sure before the end, so none can be streamed"
         )
-    return max_new_tokens or min(DEFAULT_LENGTH, left)
 
 
-@dataclass
-class Row:
-    """One completion while it is written."""
+def constraints(tokenizer: Any, how: Settings) -> Constraints:
+    """The rules that the settings ask for, by the tokenizer's ids."""
 
-    which: int  # the number of its prompt
-    prompt: list[int]
-    transcript: Transcript
-    limit: int
-    eos: int | None
-    chance: Callable[[], float]
-    ids: list[int] = field(default_factory=list)
-    finish: Literal["eos", "stop", "length"] | None = None
+    def id_of(key: str) -> int | None:
+        said = getattr(how, key)
+        return None if said is None else token_id(tokenizer, said, key)
 
-    def push(self, token: int) -> bool:
-        """Takes the next token; whether the row goes on."""
-        self.ids.append(token)
-        if token == self.eos:
-            self.finish = "eos"
-        elif self.transcript.followed and self.transcript.push(token):
-            self.finish = "stop"
-        elif len(self.ids) == self.limit:
-            self.finish = "length"
-        else:
-            return True
-        self.ids = self.transcript.close(self.ids)
-        if self.transcript.stopped:
-            self.finish = "stop"
-        return False
-
-
-@torch.inference_mode()
-def decode(model: nn.Module, rows: list[Row], sampler: Sampler, vocab_size: int, cache: bool = True) -> None:
-    """Writes the rows to their ends, one token of each at a time."""
-    reader = Cached(model) if cache else Uncached(model)
-    device = next(model.parameters()).device
-    with evaluating(model):
-        logits = read_prompts(reader, rows, device)[:, :vocab_size]
-        seen = seen_in(rows, vocab_size, device) if sampler.penalises else None
-        while True:
-            chance = chances(rows, device) if sampler.draws else None
-            tokens = sampler(logits, chance=chance, seen=seen)  # (B,)
-            going = [i for i, (row, token) in enumerate(zip(rows, tokens.tolist())) if row.push(token)]
-            if not going:
-                return
-            if seen is not None:
-                seen.scatter_(1, tokens[:, None], True)
-            if len(going) < len(rows):
-                rows = [rows[i] for i in going]
-                kept = torch.tensor(going, device=device)
-                reader.keep(kept)
-                tokens, seen = tokens[kept], None if seen is None else seen[kept]
-            logits = reader.read(tokens[:, None])[:, :vocab_size]
-
-
-def read_prompts(reader: Cached | Uncached, rows: list[Row], device: torch.device) -> Tensor:
-    """(B, V) scores of what follows each row's prompt; a prompt that rows share is read once."""
-    prompts = {row.which: row.prompt for row in rows}
-    ids, present = pad_left(list(prompts.values()))
-    logits = reader.read(ids.to(device), None if present is None else present.to(device))
-    if not bool((logits < torch.inf).all()):
-        raise ConfigError("the model's scores are NaN or infinite: its weights are broken")
-    if len(prompts) < len(rows):
-        place = {which: i for i, which in enumerate(prompts)}
-        repeats = torch.tensor([place[row.which] for row in rows], device=device)
-        reader.keep(repeats)
-        logits = logits[repeats]
-    return logits
-
-
-def chances(rows: list[Row], device: torch.device) -> Tensor:
-    """(B,): the next number of each row's own source."""
-    return torch.tensor([row.chance() for row in rows], dtype=torch.float64, device=device)
-
-
-def seen_in(rows: list[Row], vocab_size: int, device: torch.device) -> Tensor:
-    """(B, V): which tokens stand in each row's prompt."""
-    seen = torch.zeros(len(rows), vocab_size, dtype=torch.bool)
-    for i, row in enumerate(rows):
-        seen[i, row.prompt] = True
-    return seen.to(device)
+    return Constraints(
+        no_repeat=how.no_repeat_ngram_size,
+        least=how.min_new_tokens,
+        start=id_of("forced_start"),
+        end=id_of("forced_end"),
+        suppress=tuple(token_id(tokenizer, said, "suppress") for said in how.suppress),
+        eos=None if how.ignore_eos else tokenizer.eos_id,
+    )

@@ -13,13 +13,24 @@ from tfcli.batch import IGNORE
 
 
 def token_nats(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log p(label) of each token, in fp32 at least; 0 where it is IGNORE.  (B, T, V), (B, T) -> (B, T)"""
+    """-log p(label) of each label, in fp32 at least; 0 where it is IGNORE.  (B, ..., V), (B, ...) -> (B, ...)
+
+    Labels may be tokens (B, T), a class (B,), tags (B, T), or the ends of a span (B, 2).
+    """
     wide = torch.promote_types(logits.dtype, torch.float32)
     # row by row, as a copy of the logits of a whole batch can be the largest tensor of all
     rows = (
         cross_entropy(x.to(wide), y, ignore_index=IGNORE, reduction="none") for x, y in zip(logits, labels)
     )
     return torch.stack(tuple(rows))
+
+
+def correct(logits: Tensor, labels: Tensor) -> Tensor:
+    """How many labels have the highest score, the first of equals being it; those that are IGNORE do not
+    count.
+    """
+    there = labels != IGNORE
+    return (logits[there].argmax(-1) == labels[there]).sum()  # only scored rows are looked through
 
 
 def perplexity(loss: float) -> float:
@@ -52,6 +63,8 @@ class Score:
     text_nats: float = 0.0  # without special tokens, which stand for no byte
     bytes: int = 0  # UTF-8 bytes of the scored text; 0: there is no text behind the tokens
     documents: int = 0  # those with at least one scored token
+    correct: int = 0  # how often the label had the highest score, if that was counted
+    counted: bool = False  # whether it was, for all tokens
 
     def __add__(self, other: Score) -> Score:
         return Score(
@@ -60,6 +73,8 @@ class Score:
             self.text_nats + other.text_nats,
             self.bytes + other.bytes,
             self.documents + other.documents,
+            self.correct + other.correct,
+            all(score.counted for score in (self, other) if score.tokens),
         )
 
     @property
@@ -70,6 +85,11 @@ class Score:
     @property
     def perplexity(self) -> float:
         return perplexity(self.loss)
+
+    @property
+    def accuracy(self) -> float | None:
+        """How often the label has the highest score; None: not counted."""
+        return self.correct / self.tokens if self.counted and self.tokens else None
 
     @property
     def bits_per_byte(self) -> float | None:

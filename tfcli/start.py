@@ -15,8 +15,9 @@ from tfcli import build, checkpoint, choices
 from tfcli.errors import ConfigError, suggest
 from tfcli.values import Seed
 
-MODEL = ("family", "size", "attention", "position", "norm", "placement", "ffn", "embedding", "head")
-GROUPS = (*MODEL, "init", "objective", "tokenizer", "data", "optimizer", "schedule", "precision")
+PARTS = ("family", "size", "attention", "position", "norm", "placement", "ffn", "embedding", "head")
+MODEL = (*PARTS, "cross_attention")
+GROUPS = (*PARTS, "init", "objective", "tokenizer", "data", "optimizer", "schedule", "precision")
 KEPT = (*MODEL, "tokenizer", "objective", "seed", "data")  # by a run that goes on
 FREE = ("dropout", "recompute")  # settings of a model that change none of its weights
 OF_ONE_COMMAND = ("resume", "init_from", "out", "choices", "overrides")  # no settings of the run itself
@@ -125,7 +126,7 @@ def check_top(config: DictConfig) -> None:
     for name in ("train", "log"):
         if not isinstance(config.get(name), DictConfig):
             raise ConfigError(f"{name}: must be keys with values, as in {name}.KEY=VALUE")
-    known = (*TopLevel._fields, *GROUPS, "train", "log", "choices", "overrides")
+    known = (*TopLevel._fields, *GROUPS, *MODEL, "train", "log", "choices", "overrides")
     for key in config:
         if key not in known:
             raise ConfigError(f"{key}: no such key{suggest(str(key), known)}")
@@ -135,9 +136,10 @@ def check_top(config: DictConfig) -> None:
 
 def absolute(config: DictConfig) -> None:
     """Makes the paths of data and tokenizer absolute, so that they hold wherever the run is read again."""
-    for node in (config.data, config.tokenizer):
-        for key in ("path", "validation_path"):
-            if isinstance(node.get(key), str):
+    for node in (config.data, config.data.get("paths") or {}, config.tokenizer):
+        for key in node:
+            named = node is not config.tokenizer and node is not config.data  # files by their label
+            if isinstance(node[key], str) and (named or key == "path" or key.endswith("_path")):
                 node[key] = absolute_path(node[key])
 
 

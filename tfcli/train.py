@@ -20,11 +20,12 @@ from tfcli import checkpoint
 from tfcli.batch import Batch
 from tfcli.build import plain
 from tfcli.console import Progress
-from tfcli.data import Corpus, Example
+from tfcli.data import Corpus
 from tfcli.errors import ConfigError, RunError
 from tfcli.evaluate import validation_loss
 from tfcli.generate import generate
-from tfcli.loss import chunked_cross_entropy, cross_entropy_sum
+from tfcli.loss import cross_entropy_sum
+from tfcli.objective import Objective
 from tfcli.optimizer import clip_gradients, load_state_by_name, set_lr, state_by_name
 from tfcli.precision import Precision
 from tfcli.runlog import RunLog
@@ -41,6 +42,7 @@ class Settings(NamedTuple):
     steps: Count
     batch_size: Count
     seq_len: Count
+    batch_tokens: Count | None = None
     micro_batch_size: Count | None = None
     grad_clip: Positive | None = 1.0
     log_every: Count = 10
@@ -91,7 +93,7 @@ class Run:
     model: nn.Module
     tokenizer: Tokenizer
     corpus: Corpus
-    objective: Callable[[list[Example]], Batch]
+    objective: Objective
     optimizer: torch.optim.Optimizer
     schedule: Callable[[int], float]
     precision: Precision
@@ -190,8 +192,8 @@ class Run:
         run, at = self.settings, self.at
         step = at.step + 1
         examples = self.corpus.train.draw(run.batch_size)
-        size = run.micro_batch_size or run.batch_size
-        batches = [self.objective(examples[i : i + size]) for i in range(0, run.batch_size, size)]
+        size = run.micro_batch_size or len(examples)
+        batches = [self.objective(examples[i : i + size]) for i in range(0, len(examples), size)]
         tokens = sum(batch.targets for batch in batches)
         self.lr = set_lr(self.optimizer, self.schedule(step))
         nats = torch.zeros((), device=self.device)
@@ -213,17 +215,15 @@ class Run:
         self.progress.advance(step, loss=nats / max(tokens, 1), lr=self.lr, tokens=tokens)
 
     def loss(self, batch: Batch) -> Tensor:
-        """The sum over the batch's labels of their nats."""
+        """The sum over the batch's labels of their nats, smoothed as the objective says."""
+        smoothing, chunk = self.objective.label_smoothing, self.settings.loss_chunk
         with self.precision.autocast(self.device):
-            if self.settings.loss_chunk is None:
-                return cross_entropy_sum(self.model(batch), batch.labels)
-            head = self.model.head
-            weight = head.map.weight[: head.vocab_size]
-            bias = None if head.map.bias is None else head.map.bias[: head.vocab_size]
-            hidden = self.model.hidden(batch)
-            return chunked_cross_entropy(
-                hidden, weight, bias, batch.labels, chunk=self.settings.loss_chunk, cap=head.cap
-            )
+            if self.settings.compile:
+                return cross_entropy_sum(self.model(batch), batch.labels, smoothing)
+            if chunk is None:
+                return cross_entropy_sum(*self.model.scores(batch), smoothing)
+            hidden, how = self.model.hidden(batch), {"chunk": chunk, "label_smoothing": smoothing}
+            return self.model.head.chunked_loss(hidden, batch.labels, batch.positions, **how)
 
     def nothing_to_learn(self, step: int) -> None:
         """Says the first time that a step has no label; how many there were is said at the end."""
@@ -309,8 +309,14 @@ class Run:
         """Shows what the model writes now; the run's own random numbers are not touched."""
         run = self.settings
         how = {"bos": self.config.data.bos, "sampler": Sampler(temperature=0.8), "seed": self.at.step}
-        (written,) = generate(self.model, self.tokenizer, [run.sample_prompt], **how)
-        self.say(f"step {self.at.step}: {run.sample_prompt + written.text!r}")
+        if self.model.family == "encoder_decoder":
+            how |= {"eos": self.config.data.eos, "start_id": self.objective.start_id}
+            (written,) = generate(self.model, self.tokenizer, sources=[run.sample_prompt], **how)
+            self.say(f"step {self.at.step}: {run.sample_prompt!r} -> {written.text!r}")
+        else:
+            how["prefix"] = self.objective.prefix
+            (written,) = generate(self.model, self.tokenizer, [run.sample_prompt], **how)
+            self.say(f"step {self.at.step}: {run.sample_prompt + written.text!r}")
 
     def draw(self, final: bool = False) -> None:
         problem = self.attempt("loss.png", lambda: self.log.draw(final=final))

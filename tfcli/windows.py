@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from tfcli.batch import IGNORE, PAD, Batch, pad
 from tfcli.errors import ConfigError
 
-Row = tuple[np.ndarray, np.ndarray]  # inputs, and the label of each
+Row = tuple[np.ndarray, np.ndarray]  # inputs, and the label of each, (T,) both
 
 SORTED_AHEAD = 32  # batches whose rows are sorted by length together, so that little is padding
 
@@ -45,6 +45,27 @@ def windows(ids: Sequence[int] | np.ndarray, window: int, stride: int, n_given: 
             scored = end
         if end == len(ids):
             return
+
+
+def masked_one_by_one(
+    ids: Sequence[int] | np.ndarray, window: int, mask_id: int, unscored: Collection[int] = ()
+) -> Iterator[Row]:
+    """A row for each token that is scored: the text with a mask in its place, which is what is to be found.
+
+    A longer text is cut into windows of `window` tokens; the last one is full as well, and masks only what no
+    window masked before it. unscored: ids that are never masked.
+    """
+    ids = np.asarray(ids, dtype=np.int64)
+    masked = 0  # the ids before this one had their turn
+    while masked < len(ids):
+        begin = max(0, min(masked, len(ids) - window))
+        piece = ids[begin : begin + window]
+        for i in range(masked - begin, len(piece)):
+            if int(piece[i]) not in unscored:
+                inputs, labels = piece.copy(), np.full_like(piece, IGNORE)
+                inputs[i], labels[i] = mask_id, piece[i]
+                yield inputs, labels
+        masked = begin + len(piece)
 
 
 def batched(rows: Iterator[Row], size: int) -> Iterator[Batch]:

@@ -15,6 +15,8 @@ from tfcli import build, checkpoint
 from tfcli.batch import Batch
 from tfcli.cli.door import compose
 from tfcli.cli.eval import main
+from tfcli.data.corpus import prepare
+from tfcli.evaluate import validation_loss
 from tfcli.tokenizer.trained import Byte
 
 SMALL = ["size.d_model=16", "size.n_layers=1", "size.n_heads=2", "size.n_kv_heads=2", "size.d_ff=32"]
@@ -25,7 +27,8 @@ def make_run(folder, *overrides):
     """A run folder whose model was never trained, but has opinions."""
     words = ["tokenizer=byte", *SMALL, "size.context=16", "position=learned", *overrides]
     config = OmegaConf.create(build.plain(compose("train", words)))
-    tokenizer = Byte().train()
+    objective = build.make(config.objective, "objective")
+    tokenizer = Byte(extra=objective.special).train()
     torch.manual_seed(0)
     model = build.model(config, tokenizer.vocab_size)
     with torch.no_grad():
@@ -220,6 +223,111 @@ def test_a_file_without_text_is_refused(run, tmp_path, data, message, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([str(run), "--text-file", str(tmp_path / "text.txt")])
     assert stopped.value.code == 2 and message in capsys.readouterr().err
+
+
+# --- other families -----------------------------------------------------------------------------------------
+
+
+ENCODER = ["family=encoder", "objective=masked_lm", "head=mlm"]
+REVERSE = ["family=encoder_decoder", "objective=seq2seq", "data=reverse", "data.n_train=30",
+           "data.n_validation=6", "data.length=4"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory, corpus):
+    words = ["data=text", f"data.path={corpus}", "data.sample_by=line", "data.packing=documents"]
+    return make_run(tmp_path_factory.mktemp("masked"), *ENCODER, *words)
+
+
+@pytest.fixture(scope="module")
+def reversing(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("reversing"), *REVERSE)
+
+
+def test_a_masked_language_model_is_scored_on_the_same_tokens_as_while_it_trains(masked, corpus, capsys):
+    loaded = checkpoint.load(masked)
+    source = build.make(loaded.config.data, "data")
+    how = {"seq_len": loaded.objective.row(16), "shifted": False}
+    blocks = prepare(source, loaded.tokenizer, **how).validation
+    score = validation_loss(loaded.model, blocks, loaded.objective, batch_size=2, count_correct=True)
+    first = results(capsys, masked)
+    assert first["tokens"] == score.tokens and first["loss"] == pytest.approx(score.loss, rel=1e-6)
+    assert first["accuracy"] == pytest.approx(score.accuracy)
+    assert first["masked_perplexity"] == pytest.approx(score.perplexity, rel=1e-5)
+    assert "perplexity" not in first
+    other = results(capsys, masked, "batch_size=1")
+    assert other.pop("part") == first.pop("part") == "validation"
+    assert other == pytest.approx(first, rel=1e-6)
+
+
+def test_the_pseudo_perplexity_of_a_text_is_what_float64_says(masked, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("twelve bytes")
+    found = results(capsys, masked, "--text-file", tmp_path / "text.txt", "pseudo_perplexity=true")
+    loaded = checkpoint.load(masked)
+    model, tokenizer = loaded.model, loaded.tokenizer
+    ids = [tokenizer.bos_id, *tokenizer.encode("twelve bytes"), tokenizer.eos_id]
+    nats = []
+    for i in range(1, len(ids) - 1):
+        hidden = torch.tensor([[*ids[:i], tokenizer.mask_id, *ids[i + 1 :]]])
+        with torch.no_grad():
+            x = model(Batch(hidden))[0, i].double().numpy()
+        nats.append(np.log(np.exp(x - x.max()).sum()) + x.max() - x[ids[i]])
+    assert (found["pseudo_tokens"], found["pseudo_documents"], found["part"]) == (12, 1, "all")
+    assert found["pseudo_loss"] == pytest.approx(np.mean(nats), rel=1e-5)
+    assert found["pseudo_perplexity"] == pytest.approx(np.exp(np.mean(nats)), rel=1e-4)
+
+
+def test_pairs_are_scored_by_their_targets_and_by_what_is_written(reversing, capsys):
+    pytest.importorskip("sacrebleu")
+    short = results(capsys, reversing)
+    assert short["pairs"] == 6 and "bleu" not in short
+    found = results(capsys, reversing, "decode=true", "max_new_tokens=6", "num_beams=2", "samples=3")
+    assert {name: found[name] for name in short} == short
+    assert [set(sample) for sample in found["samples"]] == [{"source", "reference", "hypothesis"}] * 3
+    assert found["samples"][0]["source"][-2::-1] == found["samples"][0]["reference"]  # ab= is ba
+    for name in ("bleu", "chrf", "exact_match"):
+        low, high = found[f"{name}_ci"]
+        assert low <= found[name] <= high
+    assert (found["copy_chrf"] > 0 and found["constant"] in found["samples"][0]["reference"]) or found[
+        "constant"
+    ]
+    main([str(reversing), "decode=true", "max_new_tokens=6"])
+    out = capsys.readouterr().out
+    for word in ("95 % between", "copy chrf", "bleu signature", "BLEU|nrefs:1", "hypothesis  "):
+        assert word in out
+
+
+def test_a_decoder_writes_after_the_prompts_of_pairs(tmp_path, capsys):
+    pytest.importorskip("sacrebleu")
+    run = make_run(tmp_path / "run", *REVERSE[2:])
+    found = results(capsys, run, "decode=true", "max_new_tokens=3", "max_documents=4")
+    assert found["documents"] == 4 and len(found["samples"]) == 4 and found["stride"] == 16
+
+
+@pytest.mark.parametrize(
+    ("which", "words", "message"),
+    [
+        ("masked", ["stride=4"], "stride=4: has no say here"),
+        ("masked", ["decode=true"], "decode=true: has no say here; it is for models that write, on pairs"),
+        ("run", ["pseudo_perplexity=true"], "pseudo_perplexity=true: has no say here; it is for masked"),
+        ("run", ["decode=true"], "decode=true: has no say here"),
+        ("reversing", ["num_beams=2"], "num_beams=2: has no say here; it is for decode=true"),
+        ("reversing", ["decode=true", "bleu_tokenizer=ja"], "bleu_tokenizer='ja': must be one of 13a, zh,"),
+        (
+            "reversing",
+            ["data=stdlib"],
+            "data=stdlib: gives text, and this model (objective=seq2seq)",
+        ),
+        ("reversing", ["--text-file", "TEXT"], "--text-file: this model is scored on what it says of a text"),
+        ("reversing", ["window=17"], "window=17: this model reads at most 16 tokens at once"),
+    ],
+)
+def test_what_does_not_fit_a_model_is_refused_in_one_line(which, words, message, request, text, capsys):
+    words = [str(text) if word == "TEXT" else word for word in words]
+    with pytest.raises(SystemExit) as stopped:
+        main([str(request.getfixturevalue(which)), *words])
+    said = capsys.readouterr()
+    assert stopped.value.code == 2 and message in said.err and said.err.count("\n") == 1 and said.out == ""
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from tfcli import build, checkpoint
 from tfcli.cli.door import compose
 from tfcli.cli.generate import main
-from tfcli.cli.prompts import read
+from tfcli.cli.prompts import PROMPT, read
 from tfcli.errors import ConfigError
 from tfcli.tokenizer.trained import Char
 
@@ -154,7 +154,7 @@ def test_a_prompt_file_has_a_prompt_a_line_or_json_lines(
     tmp_path: Path, name: str, data: bytes, prompts: list[str]
 ) -> None:
     (tmp_path / name).write_bytes(data)
-    assert read(str(tmp_path / name)) == prompts
+    assert [item["prompt"] for item in read(PROMPT, str(tmp_path / name))] == prompts
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_prompt_file_that_cannot_be_read_is_refused_by_its_line(
 ) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ConfigError, match=said):
-        read(str(tmp_path / name))
+        read(PROMPT, str(tmp_path / name))
 
 
 @pytest.mark.parametrize(

@@ -4,29 +4,37 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfcli.data import Blocks, Document, Example, Source
+from tfcli.data import Blocks, Document, Example, Record, Source
 from tfcli.data.corpus import prepare
 from tfcli.tokenizer import Tokenizer
 from tfcli.tokenizer.trained import Char
 
 
 class Listed(Source):
-    """Documents of a list."""
+    """Documents or other records of a list."""
 
-    def __init__(self, documents: list[str | Document], held: list[str] | None = None, **settings) -> None:
+    gives = frozenset({"text", "pair", "label", "tags", "answer"})
+
+    def __init__(
+        self, documents: list[str | Record], held: list[str | Record] | None = None, **settings
+    ) -> None:
         fraction, limit = settings.pop("validation_fraction", 0.1), settings.pop("max_documents", None)
         super().__init__(**settings)
         self.listed, self.held = documents, held
         self.validation_fraction, self.max_documents = fraction, limit
 
     def documents(self, skip: int = 0):
-        return (d if isinstance(d, Document) else Document(d) for d in self.listed[skip:])
+        return map(as_record, self.listed[skip:])
 
     def held_out(self):
-        return None if self.held is None else map(Document, self.held)
+        return None if self.held is None else map(as_record, self.held)
 
     def fingerprint(self) -> str:
         return repr((self.listed, self.held))
+
+
+def as_record(it: str | Record) -> Record:
+    return Document(it) if isinstance(it, str) else it
 
 
 @pytest.fixture

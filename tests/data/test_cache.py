@@ -178,9 +178,10 @@ def test_a_tokenizer_is_trained_once_for_the_same_text_and_recipe(
     get(Bpe(vocab_size=301))
     get(Char())
     get(Char(allow_special=True))
+    get(Char(extra=("<mask>",)))
     get(Char(), [*TEXTS, "MORE"])
     get(Char(), max_documents=9)
-    assert len(list(folder.iterdir())) == 6
+    assert len(list(folder.iterdir())) == 7
     for name in ("tokenizer.json", "tokenizer_config.json"):
         with monkeypatch.context() as patch:
             patch.setattr(Char, "train", None)
@@ -190,7 +191,7 @@ def test_a_tokenizer_is_trained_once_for_the_same_text_and_recipe(
         for file in folder.glob(f"*/{name}"):
             file.write_text(file.read_text(encoding="utf-8")[:-9], encoding="utf-8")
         assert get(Bpe(vocab_size=300)) == first  # trained anew, as what was kept is damaged
-    assert len(list(folder.iterdir())) == 6
+    assert len(list(folder.iterdir())) == 7
 
 
 def test_the_source_may_say_where_the_cache_is(listed: type, char: Tokenizer, tmp_path: Path) -> None:

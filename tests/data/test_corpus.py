@@ -29,12 +29,39 @@ def test_a_stream_shorter_than_a_row_is_refused_with_both_numbers(
     text: Callable, ready: Callable, tmp_path: Path
 ) -> None:
     for n in (5, 16):
-        match = f"corpus.txt: there are {n} tokens to train on, need at least 17 for train.seq_len=16"
+        match = f"corpus.txt: there are {n} tokens to train on, need at least 17 for one row"
         with pytest.raises(ConfigError, match=match):
             ready(bare(text, n, tmp_path), seq_len=16)
     corpus = ready(bare(text, 17, tmp_path), seq_len=16)
     assert len(corpus.train.blocks) == 1 and corpus.facts["train"]["labels"] == 16
     assert len(corpus.train.draw(3)) == 3
+
+
+def test_a_row_that_is_not_shifted_needs_no_token_more(
+    text: Callable, ready: Callable, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="there are 15 tokens to train on, need at least 16 for one row"):
+        ready(bare(text, 15, tmp_path), seq_len=16, shifted=False)
+    corpus = ready(bare(text, 16, tmp_path), seq_len=16, shifted=False)
+    assert len(corpus.train.blocks) == 1 and corpus.facts["train"]["labels"] == 16
+    state = ready(bare(text, 32, tmp_path), seq_len=16).train.state_dict()
+    with pytest.raises(ConfigError, match="the run learned from 2 rows, these are 2 others"):
+        ready(bare(text, 32, tmp_path), seq_len=16, shifted=False).train.load_state_dict(state)
+
+
+def test_text_is_sorted_by_length_where_a_batch_has_a_budget_of_tokens(listed: type, ready: Callable) -> None:
+    source = listed(["w" * (1 + i % 30) for i in range(400)], packing="none")
+    corpus = ready(source, seq_len=40, batch_tokens=120)
+    rows = corpus.train.draw(1)
+    assert len(rows) * max(len(row.tokens) - 1 for row in rows) <= 120
+    facts = corpus.facts["train"]
+    assert facts["padding"] < 0.05 < 0.2 < facts["padding if unsorted"]
+    with pytest.raises(ConfigError, match="train.batch_tokens=29: the longest row has 30 tokens"):
+        ready(source, seq_len=40, batch_tokens=29)
+    straight = ready(source, seq_len=40)
+    assert "padding" not in straight.facts["train"] and straight.train.batches_per_epoch == 360
+    with pytest.raises(ConfigError, match=r"train\.batch_tokens"):
+        straight.train.load_state_dict(corpus.train.state_dict())
 
 
 @pytest.mark.parametrize("packing", ["documents", "none"])

@@ -74,3 +74,28 @@ def test_going_on_with_other_data_is_refused() -> None:
     for other in (Shuffled(Numbers(11), seed=1, key="a"), Shuffled(Numbers(10), seed=1, key="b")):
         with pytest.raises(ConfigError, match="the run learned from 10 rows"):
             other.load_state_dict(state)
+
+
+def test_the_place_of_an_example_is_its_seed_epoch_and_index() -> None:
+    places = []
+    for sizes in ([30], [7, 7, 7, 9]):
+        feed = Shuffled(Numbers(10), seed=4)
+        rows = [row for n in sizes for row in feed.draw(n)]
+        assert all(row.place[2] == row.tokens[0] for row in rows)
+        places.append([row.place for row in rows])
+    ranks = [Shuffled(Numbers(10), seed=4, rank=rank, world=3) for rank in range(3)]
+    shares = [[row.place for row in rank.draw(10)] for rank in ranks]
+    assert [place for together in zip(*shares) for place in together] == places[0] == places[1]
+    assert [place[:2] for place in places[0]] == [(4, 1)] * 10 + [(4, 2)] * 10 + [(4, 3)] * 10
+
+
+def test_a_place_is_that_of_the_run_that_goes_on() -> None:
+    feed = Shuffled(Numbers(10), seed=4)
+    feed.draw(13)
+    other = Shuffled(Numbers(10), seed=99)
+    other.load_state_dict(feed.state_dict())
+    assert [row.place for row in other.draw(9)] == [row.place for row in feed.draw(9)]
+
+
+def test_batches_per_epoch_may_be_no_whole_number() -> None:
+    assert Shuffled(Numbers(10), seed=4, batch_size=4).batches_per_epoch == 2.5

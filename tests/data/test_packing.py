@@ -96,6 +96,49 @@ def test_labels_are_counted_as_the_objective_scores_them(
         assert rows.labels().sum() == sum(n + 1 for n in LENGTHS)  # the answer and its EOS
 
 
+@pytest.mark.parametrize("packing", ["stream", "documents", "none"])
+@pytest.mark.parametrize("seq_len", [1, 2, 5, 8, 16, 17, 20, 72, 99])
+def test_rows_that_are_not_shifted_hold_every_token_once(packing: str, seq_len: int, tokens: Tokens) -> None:
+    rows = pack(tokens, packing, seq_len, shifted=False)
+    found = [rows[i] for i in range(len(rows))]
+    held = np.concatenate([row.tokens for row in found])
+    assert sorted(held.tolist()) == sorted(tokens.ids.tolist())  # each token of these is another
+    if packing != "documents":
+        assert held.tolist() == tokens.ids.tolist()
+    assert max(len(row.tokens) for row in found) <= seq_len
+    assert rows.labels().tolist() == [len(row.tokens) for row in found] == rows.sizes()[:, 0].tolist()
+
+
+def test_a_document_of_a_single_token_is_a_row_that_is_not_shifted() -> None:
+    starts, lengths = pieces(np.array([0, 11, 12, 14]), seq_len=4, shift=0)
+    assert list(zip(starts.tolist(), lengths.tolist())) == [(0, 4), (4, 4), (8, 3), (11, 1), (12, 2)]
+
+
+@pytest.mark.parametrize("packing", ["stream", "documents", "none"])
+def test_labels_that_are_not_shifted_are_those_that_may_be_scored(packing: str, char: Tokenizer) -> None:
+    documents = [Document("a" * n, "q" * (n // 2)) for n in LENGTHS]
+    tokens = Encoder(char, score_prompt=False).gather(documents)
+    rows = pack(tokens, packing, 7, shifted=False)
+    assert rows.labels().tolist() == [int(rows[i].score.sum()) for i in range(len(rows))]
+    assert rows.labels().sum() == sum(n + 1 for n in LENGTHS)
+
+
+@pytest.mark.parametrize("packing", ["stream", "documents", "none"])
+def test_the_size_of_a_row_is_how_many_tokens_are_read(packing: str, tokens: Tokens) -> None:
+    from tfcli.objective.causal_lm import CausalLM
+
+    rows = pack(tokens, packing, 9)
+    read = [CausalLM()([rows[i]]).inputs.shape[1] for i in range(len(rows))]
+    assert rows.sizes().tolist() == [[n, 0] for n in read]
+
+
+@pytest.mark.parametrize("packing", ["stream", "documents", "none"])
+def test_rows_that_no_feed_draws_have_a_place_without_seed_and_epoch(packing: str, tokens: Tokens) -> None:
+    for shifted in (True, False):
+        rows = pack(tokens, packing, 9, shifted)
+        assert [rows[i].place for i in range(len(rows))] == [(0, 0, i) for i in range(len(rows))]
+
+
 def test_best_fit_fills_groups_and_forgets_none() -> None:
     sizes = np.random.default_rng(0).integers(1, 65, 2000)
     groups = best_fit(sizes, 64)

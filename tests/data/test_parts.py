@@ -1,6 +1,6 @@
 import pytest
 
-from tfcli.data import Document
+from tfcli.data import Document, Labelled, Question, Tagged
 from tfcli.data.parts import Parts, split, training_texts
 from tfcli.errors import ConfigError
 
@@ -32,6 +32,28 @@ def test_blank_documents_are_left_out_and_counted(listed: type) -> None:
     found = Parts(listed(["a", "", " \n\t", "b", "\u2028"], held=["", "c"]))
     assert [(part, d.text) for part, d in found] == [(0, "a"), (0, "b"), (1, "c")]
     assert found.blank == [3, 1]
+
+
+def test_records_are_blank_if_they_say_nothing(listed: type) -> None:
+    said = [Labelled("", "a", "b"), Tagged(("\u2003",), ("O",)), Question("", "text", ())]
+    blank = [Labelled(" ", "a"), Labelled("", "a", " "), Tagged((), ()), Question("who?", " ", ())]
+    found = Parts(listed([*said, *blank], held=blank))
+    assert [record for _, record in found] == said and found.blank == [4, 4]
+
+
+def test_a_single_record_is_not_cut_in_two(listed: type) -> None:
+    for record in (Labelled("one two", "a"), Tagged(("a", "b"), ("O", "O")), Question("who?", "text", ())):
+        with pytest.raises(ConfigError, match="holds a single record, of which nothing can be held out"):
+            list(Parts(listed([record])))
+    pair = Document("xy", "q")
+    assert len(list(Parts(listed([pair])))) == 2
+    with pytest.raises(ConfigError, match="single record"):
+        list(Parts(listed([pair]), kind="pair"))
+
+
+def test_records_are_shared_out_as_documents_are(listed: type) -> None:
+    texts, records = [str(i) for i in range(25)], [Labelled(str(i), "a") for i in range(25)]
+    assert [p for p, _ in Parts(listed(texts))] == [p for p, _ in Parts(listed(records))]
 
 
 def test_max_documents_counts_what_is_not_blank_before_anything_is_held_out(listed: type) -> None:

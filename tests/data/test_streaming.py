@@ -24,10 +24,10 @@ def corpus(tmp_path: Path, char: Tokenizer) -> Callable[..., Corpus]:
     path = tmp_path / "lines.txt"
     path.write_text("\n".join(LINES[:150]) + "\n\n \n" + "\n".join(LINES[150:]))
 
-    def made(seed: int = 1, rank: int = 0, world: int = 1, **settings) -> Corpus:
+    def made(seed: int = 1, rank: int = 0, world: int = 1, shifted: bool = True, **settings) -> Corpus:
         settings = {"shuffle_buffer": 20, "validation_documents": 10} | settings
         source = Text(path=str(path), sample_by="line", streaming=True, **settings)
-        return prepare(source, char, seq_len=16, seed=seed, rank=rank, world=world)
+        return prepare(source, char, seq_len=16, seed=seed, rank=rank, world=world, shifted=shifted)
 
     return made
 
@@ -53,6 +53,30 @@ def test_a_pass_holds_every_label_once(
     assert feed.epoch == 1.0 and feed.examples_per_epoch is None
 
 
+@pytest.mark.parametrize("limit", [3, 256])
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_a_pass_that_is_not_shifted_holds_every_token_once(
+    packing: str, limit: int, corpus: Callable, char: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfcli.data.streaming.DOCUMENTS", limit)
+    rows = one_pass(corpus(packing=packing, shifted=False).train)
+    ids = [i for line in LINES[10:] for i in (char.bos_id, *char.encode(line), char.eos_id)]
+    assert Counter(i for row in rows for i in row.tokens.tolist()) == Counter(ids)
+    assert max(len(row.tokens) for row in rows) == 16
+    if packing == "stream":
+        assert len(rows) == -(-len(ids) // 16)
+
+
+@pytest.mark.parametrize("shifted", [True, False])
+def test_a_place_is_seed_pass_and_how_many_came_before(shifted: bool, corpus: Callable) -> None:
+    feed = corpus(packing="none", shifted=shifted).train
+    n = len(one_pass(corpus(packing="none", shifted=shifted).train))
+    places = [row.place for row in feed.draw(n + 5)]
+    assert places == [(1, 1 + (i >= n), i) for i in range(n + 5)]
+    ranks = [corpus(packing="none", shifted=shifted, rank=rank, world=2).train.draw(50) for rank in range(2)]
+    assert [row.place for pair in zip(*ranks) for row in pair] == places[:100]
+
+
 def test_rows_are_shuffled_by_the_seed_and_differently_in_the_next_pass(
     corpus: Callable, same: Callable
 ) -> None:
@@ -64,17 +88,20 @@ def test_rows_are_shuffled_by_the_seed_and_differently_in_the_next_pass(
     assert Counter(texts[:n]) == Counter(texts[n:]) and texts[:n] != texts[n:]
 
 
+@pytest.mark.parametrize("shifted", [True, False])
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_a_stream_goes_on_exactly_where_it_stopped(packing: str, corpus: Callable, same: Callable) -> None:
-    straight = corpus(packing=packing).train.draw(700)
-    feed, found = corpus(packing=packing).train, []
+def test_a_stream_goes_on_exactly_where_it_stopped(
+    packing: str, shifted: bool, corpus: Callable, same: Callable
+) -> None:
+    straight = corpus(packing=packing, shifted=shifted).train.draw(700)
+    feed, found = corpus(packing=packing, shifted=shifted).train, []
     for n in (1, 30, 7, 250, 60, 100):
         found += feed.draw(n)
         file = BytesIO()
         torch.save(feed.state_dict(), file)
         feed.draw(5)  # a state is not changed by what comes after it
         file.seek(0)
-        feed = corpus(packing=packing, seed=99).train
+        feed = corpus(packing=packing, seed=99, shifted=shifted).train
         feed.load_state_dict(torch.load(file, weights_only=True))
     assert same(found + feed.draw(700 - len(found)), straight)
 
@@ -173,6 +200,8 @@ def test_a_broken_line_is_said_with_its_number_while_training(tmp_path: Path, ch
 def test_going_on_with_another_packing_is_refused(corpus: Callable) -> None:
     with pytest.raises(ConfigError, match="data.packing"):
         corpus(packing="none").train.load_state_dict(corpus(packing="stream").train.state_dict())
+    with pytest.raises(ConfigError, match="objective"):
+        corpus(shifted=False).train.load_state_dict(corpus().train.state_dict())
 
 
 def test_going_on_with_other_data_is_refused(corpus: Callable) -> None:

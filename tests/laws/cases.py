@@ -34,9 +34,20 @@ VOCAB = 23
 Case = dict[str, str]
 
 
+def heads(*says: str) -> list[str]:
+    """The heads that give such scores."""
+    nodes = {head: composed((f"head={head}",)).head for head in choices.choices("head")}
+    return [head for head, node in nodes.items() if build.constructor_of(node, "head").says in says]
+
+
 def offered() -> dict[str, list[str]]:
-    """Each axis with its choices, as they lie in configs/."""
-    return {axis: choices.choices(axis) for axis in AXES}
+    """Each axis with its choices, as they lie in configs/, for models that score tokens."""
+    return {axis: choices.choices(axis) for axis in AXES} | {"head": heads("tokens")}
+
+
+def understanding() -> dict[str, list[str]]:
+    """The axes of an encoder that says something else of a text than its tokens."""
+    return offered() | {"family": ["encoder"], "head": heads("class", "tags", "span")}
 
 
 def all_pairs(axes: dict[str, list[str]]) -> list[Case]:
@@ -109,6 +120,8 @@ def model_of(case: Case, *more: str, seed: int = 0) -> nn.Module:
         for parameter in model.parameters():
             drawn = torch.randn(parameter.shape, generator=generator)
             parameter.copy_(drawn * 0.15 if parameter.ndim > 1 else 1 + 0.3 * drawn)
+        for buffer in model.buffers():
+            buffer.copy_(1 + 0.5 * torch.rand(buffer.shape, generator=generator))
     return model.eval()
 
 

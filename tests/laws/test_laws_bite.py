@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -11,9 +12,12 @@ from torch import Tensor, nn
 
 from tfcli.batch import PAD, Batch
 from tfcli.model import attend, single, visibility
+from tfcli.model.attention import View
 from tfcli.model.cache import Cache, WindowCache
-from tfcli.model.family.decoder import Decoder, State
+from tfcli.model.family.decoder import Decoder
 from tfcli.model.position.rope import Rope
+from tfcli.model.stack import Stack
+from tfcli.model.state import State
 
 Patch = pytest.MonkeyPatch
 
@@ -58,20 +62,16 @@ def show_the_padding(patch: Patch) -> None:
     """Padding is treated as a token that everybody sees, with whatever id stands there."""
     real = visibility.visible
 
-    def visible(rules: tuple, q_pos: Tensor, k_pos: Tensor, *documents: Tensor | None) -> Tensor:
-        return real(rules, q_pos, k_pos, *documents) | (k_pos == PAD)[:, None, :]
+    def visible(rules: tuple, q_pos: Tensor, k_pos: Tensor, *rest: Tensor | None) -> Tensor:
+        return real(rules, q_pos, k_pos, *rest) | (k_pos == PAD)[:, None, :]
 
     patch.setattr("tfcli.model.attention.visible", visible)
-
-    def run(self: Decoder, ids: Tensor, this: object, caches: list | None = None) -> Tensor:
-        return self.stack(self.embedding(ids, lambda x: self.stack.embed(x, this.q_pos)), this, caches)
-
-    patch.setattr(Decoder, "run", run)
+    patch.setattr("tfcli.model.family.PAD", PAD - 1)  # so that ids in padding are looked up
 
 
 def forget_which_document(patch: Patch) -> None:
     real = visibility.visible
-    patch.setattr("tfcli.model.attention.visible", lambda rules, q, k, *documents: real(rules, q, k))
+    patch.setattr("tfcli.model.attention.visible", lambda rules, q, k, *rest: real(rules, q, k))
 
 
 def number_padded_rows_from_their_padding(patch: Patch) -> None:
@@ -111,6 +111,41 @@ def answer_from_noise(patch: Patch) -> None:
     patch.setattr(Decoder, "forward", lambda self, batch: real(self, batch) * 0 + torch.randn(()))
 
 
+def see_only_the_past(patch: Patch) -> None:
+    """An encoder is causal."""
+    causal = (visibility.Causal(),)
+    patch.setattr(
+        "tfcli.model.family.encoder.Stack", lambda parts, n, rules, **more: Stack(parts, n, causal, **more)
+    )
+
+
+def see_all_of_a_ragged_source(patch: Patch) -> None:
+    real = View.across.__func__
+    patch.setattr(
+        View, "across", classmethod(lambda cls, this: dataclasses.replace(real(cls, this), mask=None))
+    )
+
+
+def see_nothing_of_a_source(patch: Patch) -> None:
+    real = View.across.__func__
+
+    def across(cls: type, this: object) -> View:
+        view = real(cls, this)
+        return dataclasses.replace(view, mask=(view.k_pos < 0)[:, None, None])
+
+    patch.setattr(View, "across", classmethod(across))
+
+
+def give_every_row_the_first_source(patch: Patch) -> None:
+    real = State._reorder_memory
+    patch.setattr(State, "_reorder_memory", lambda self, rows: real(self, torch.zeros_like(rows)))
+
+
+def read_a_prefix_from_left_to_right(patch: Patch) -> None:
+    real = State.__init__
+    patch.setattr(State, "__init__", lambda self, stack, **more: real(self, stack))
+
+
 def scale_scores_twice(patch: Patch) -> None:
     """One kernel forgets the square root."""
     real = attend.fused
@@ -129,6 +164,7 @@ def turn_by_a_rounded_angle(patch: Patch) -> None:
 
 
 ROPE = {"position": "rope"}
+ENCODER, BOTH = {"family": "encoder", **ROPE}, {"family": "encoder_decoder", **ROPE}
 FAULTS = [
     (laws.cached_equals_one_pass, restart_positions, ROPE),
     (laws.cached_equals_one_pass, forget_the_oldest, ROPE),
@@ -146,6 +182,16 @@ FAULTS = [
     (laws.reordered_rows_go_on_as_what_they_became, leave_the_cache_in_its_old_order, ROPE),
     (laws.gradients_reach_every_parameter, cut_a_gradient, ROPE),
     (laws.one_batch_is_learned_by_heart, answer_from_noise, ROPE),
+    (laws.both_sides_are_seen, see_only_the_past, ENCODER),
+    (laws.padding_changes_nothing, show_the_padding, ENCODER),
+    (laws.ragged_rows_say_what_each_says_alone, show_the_padding, {"position": "alibi"}),
+    (laws.documents_in_a_row_are_strangers, forget_which_document, ENCODER),
+    (laws.the_source_is_seen_from_everywhere, see_nothing_of_a_source, BOTH),
+    (laws.padding_of_a_source_changes_nothing, see_all_of_a_ragged_source, BOTH),
+    (laws.ragged_rows_say_what_each_says_alone, see_all_of_a_ragged_source, BOTH),
+    (laws.reordered_rows_go_on_as_what_they_became, give_every_row_the_first_source, BOTH),
+    (laws.cached_equals_one_pass, restart_positions, BOTH),
+    (laws.a_prefix_is_read_as_in_one_pass, read_a_prefix_from_left_to_right, ROPE),
 ]
 
 

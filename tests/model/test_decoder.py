@@ -8,9 +8,16 @@ from model.reference import Reference
 
 from tfcli.batch import Batch
 from tfcli.errors import ConfigError
+from tfcli.model.norm import Norm
 
 KNOWN = {  # what the reference knows: rotary scalings and named options have their own tests
+    "family": ["decoder"],
+    "attention": ["mha", "mha_bias", "gqa", "mqa", "sliding", "strided", "local_global", "mistral"],
     "position": ["none", "learned", "sinusoidal", "rope", "rope_linear", "alibi", "t5", "shaw"],
+    "norm": ["layernorm", "layernorm_nobias", "rmsnorm", "rmsnorm_one_plus", "bert", "t5"],
+    "placement": ["pre", "post", "sandwich", "branch"],
+    "embedding": ["plain", "scaled", "normed"],
+    "head": ["tied", "untied", "capped"],
 }
 AXES = {axis: KNOWN.get(axis, options) for axis, options in cases.offered().items()}
 
@@ -157,8 +164,11 @@ def test_options_of_the_parts_obey_the_laws_as_well(more: list[str]) -> None:
 
 
 def test_parts_that_know_no_short_way_decode_all_the_same() -> None:
-    model = cases.model_of({})
-    plain = torch.nn.LayerNorm(16)
+    class Plain(Norm):
+        def forward(self, x: torch.Tensor, present: torch.Tensor | None = None) -> torch.Tensor:
+            return x - x.mean(-1, keepdim=True)
+
+    model, plain = cases.model_of({}), Plain()
     model.stack.final_norm = plain
 
     class Squared(torch.nn.Module):

@@ -1,11 +1,17 @@
 """tf-eval WHERE [--text-file FILE] [--json] [data=CHOICE data.path=... ] [key=value ...]
 
-Loss, perplexity and bits per byte of a model on its run's own validation data, on other data, or on a text.
-WHERE is a run folder or a checkpoint folder. Other data have BOS and EOS as the run's own, unless given.
+Scores a model on its run's own validation data, on other data, or on a text. WHERE is a run folder or a
+checkpoint folder. Other data have BOS and EOS as the run's own, unless given. The scores of what was learned:
+
+  next tokens          loss, perplexity, bits per byte
+  masked tokens        loss and accuracy of the same tokens every time; pseudo-perplexity
+  pairs                loss, perplexity, bits per byte of targets; with decode=true BLEU, chrF, exact match
+  classes              loss, accuracy, macro F1 (the mean over the classes that occur), and each class's
+  tags                 loss; precision, recall, F1 of entities as seqeval has them, and each type's
+  answers              loss, exact match and F1 as SQuAD has them
 
   --text-file FILE     score this text, as one document; '-' reads standard input
-  --json               one object: part, loss, perplexity, bits_per_byte, tokens, bytes, documents, window,
-                       stride
+  --json               one object of all numbers; NAME_ci is [low, high], between which NAME is at 95 %
   --config-dir DIR     a folder with further choices
 """
 
@@ -15,16 +21,19 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from tfcli import choices
 from tfcli.cli.arguments import parse
 from tfcli.cli.door import compose, existing, group_help, run
+from tfcli.cli.report import as_json, as_table
 from tfcli.errors import ConfigError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+    from tfcli.checkpoint import Loaded
+    from tfcli.data import Source
 
 OPTIONS = {"--text-file": str, "--json": bool, "--config-dir": list, "--help": bool, "-h": bool}
 
@@ -84,10 +93,9 @@ def score(
     from omegaconf import OmegaConf
 
     from tfcli import build, checkpoint  # and torch, which takes its time
-    from tfcli.data import Document
-    from tfcli.data.tokens import Encoder
     from tfcli.device import pick_device
-    from tfcli.evaluate import Settings, documents_of, score_texts
+    from tfcli.evaluate import Settings
+    from tfcli.judge import Bench, which
 
     given = {key: config[key] for key in Settings._fields}
     own_data = text is None and "data" not in config
@@ -96,44 +104,40 @@ def score(
     device = pick_device(config.device)
     loaded = checkpoint.load(run_folder, device, folders)
     precision = build.make(config.precision, "precision").resolve(device, loaded.config.size.d_model)
-    own, endless = loaded.config.data, False
-    if text is None:
-        chosen = own if own_data else OmegaConf.merge(config.data, {key: own[key] for key in ends})
-        source = build.make(chosen, "data")
-        documents, endless = documents_of(source, how.part), source.streaming
-        encoder = Encoder(loaded.tokenizer, source.bos, source.eos, source.score_prompt)
-    else:  # ends that the model knows from its own data
-        documents, encoder = [Document(text)], Encoder(loaded.tokenizer, own.bos, own.eos)
-        how = how._replace(part="all")
-    how = how.completed(loaded.config.train.seq_len)
-    where = {"device": device, "precision": precision}
-    result = score_texts(loaded.model, documents, encoder, how, endless=endless, **where)
-    numbers = ("loss", "perplexity", "bits_per_byte", "tokens", "bytes", "documents")
-    shown = {"part": how.part} | {name: getattr(result, name) for name in numbers}
-    return shown | {"window": how.window, "stride": how.stride}
+    own, where = loaded.config.data, {"device": device, "precision": precision}
+    bench = Bench(
+        loaded.model,
+        loaded.tokenizer,
+        loaded.objective,
+        loaded.labels,
+        how,
+        where,
+        trained_on=loaded.config.train.seq_len,
+    )
+    if text is not None:
+        return which.judge_one(bench, text, own.bos, own.eos)
+    chosen = own if own_data else OmegaConf.merge(config.data, {key: own[key] for key in ends})
+    source = build.make(chosen, "data")
+    check_gives(loaded, source, (loaded.config if own_data else config).choices.data)
+    return which.judge(bench, source, lambda: build.make(own, "data"))
 
 
-def as_json(results: dict[str, Any]) -> str:
-    from tfcli.runlog import to_json
+def check_gives(loaded: Loaded, source: Source, data: str) -> None:
+    """Raises ConfigError where the data are not of the kind that the model learned from."""
+    from tfcli.fit import GIVES, offering
 
-    return to_json(results)
-
-
-def as_table(results: dict[str, Any]) -> str:
-    from tfcli.console import table
-
-    shown = results | {
-        "loss": f"{results['loss']:.4f} nats per token",
-        "perplexity": f"{results['perplexity']:.2f}",
-    }
-    if results["bits_per_byte"] is not None:
-        shown["bits_per_byte"] = f"{results['bits_per_byte']:.4f}"
-    return dedent(table({"": [(name.replace("_", " "), value) for name, value in shown.items()]})).strip()
+    needs, name = loaded.objective.needs, f"objective={loaded.config.choices.objective}"
+    if needs not in source.gives:
+        given = " or ".join(GIVES[kind] for kind in sorted(source.gives))
+        raise ConfigError(
+            f"data={data}: gives {given}, and this model ({name}) is scored on {GIVES[needs]}; choose "
+            f"{offering('data', 'gives', needs)}"
+        )
 
 
 def help_text() -> str:
     """How to call it, the keys with their defaults, and the data it can be called on."""
     text = (choices.config_dir() / "eval.yaml").read_text(encoding="utf-8")
     keys = re.findall(r"^(\w+): (.+?) +# (.+)$", text, re.MULTILINE)
-    lines = [f"  {key + '=' + value:<21}{meaning}" for key, value, meaning in keys]
+    lines = [f"  {key + '=' + value:<24}{meaning}" for key, value, meaning in keys]
     return "\n".join([__doc__, *lines, group_help(["data", "precision"])])

@@ -1,17 +1,33 @@
-"""tf-generate WHERE [--prompt TEXT]... [--prompt-file FILE] [--json] [--stream] [key=value ...]
+"""tf-generate WHERE [what it is given] [--json] [--stream] [key=value ...]
 
-Goes on from prompts. WHERE is a run folder or a checkpoint folder.
+Writes, or says something of texts, as the model in WHERE has learned; WHERE is a run or a checkpoint folder.
 
   tf-generate runs/run/... --prompt "def " max_new_tokens=60
   tf-generate runs/run/... --prompt "def " sampler.temperature=0.8 sampler.top_p=0.9 n_samples=3 seed=1
   tf-generate runs/run/... --prompt-file prompts.txt --json --stop "###" > completions.jsonl
+  tf-generate runs/run/... --source-file english.txt num_beams=4 length_penalty=0.6 > chinese.txt
+  tf-generate runs/run/... --text "The [MASK] sat on the mat." top_n=3
+  tf-generate runs/run/... --question "Who came?" --context-file page.txt
 
+a decoder goes on from prompts:
   --prompt TEXT        a text to go on from, as it stands; may come several times
   --prompt-file FILE   a prompt a line (an empty line is an empty prompt), or JSON lines: "text" or
-                       {"prompt": "text"}; '-', or no prompt option at all, reads standard input
+                       {"prompt": "text"}; '-', or no such option at all, reads standard input
+an encoder-decoder writes from sources, one text a line:
+  --source TEXT, --source-file FILE    as for prompts; JSON lines have {"source": "text"}
+a masked language model fills each [MASK]; a classifier, a tagger say which class, which tags:
+  --text TEXT, --text-file FILE        as for prompts; JSON lines have {"text": "text"}; a tagger's words are
+                       split at white space, or given as {"words": ["a", "word"]}
+  --second TEXT        for a classifier of two texts, the second of each; in JSON lines "second"
+a reader finds the answer to a question in a context:
+  --question TEXT, --context TEXT      one context for all questions, or one for each
+  --context-file FILE  a context, the whole of the file
+  --text-file FILE     JSON lines: {"question": "text", "context": "text"}
+
   --stop TEXT          write no further than up to this text, which may hold line ends; may come several times
-  --json               one object a line: prompt, text, ids, finish_reason (eos, stop, length), and seed
-                       where tokens are drawn
+  --json               one object a line. Of what is written: prompt or source, text, ids, finish_reason (eos,
+                       stop, length, or constraints where they left no token), score where beams are searched,
+                       seed where tokens are drawn
   --stream             show text as it is written (with --json: each object as soon as it is done)
   --config-dir DIR     a folder with further choices
 """
@@ -24,11 +40,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfcli.cli import tasks
 from tfcli.cli.arguments import parse
 from tfcli.cli.door import compose, existing, group_help, run
 from tfcli.cli.help import keys_help
-from tfcli.cli.prompts import gather
-from tfcli.cli.show import AsJson, AsText, show_anything, with_bar
+from tfcli.cli.show import AsJson, AsLines, AsText, show_anything, with_bar
 from tfcli.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,8 +54,10 @@ if TYPE_CHECKING:
     from tfcli.generate import Settings
 
 ONE_THREAD = 2_000_000  # parameters; below, more threads wait for each other (on busy cores 40 times as long)
-OPTIONS = {"--prompt": list, "--prompt-file": str, "--stop": list, "--json": bool, "--stream": bool,
-           "--config-dir": list, "--help": bool, "-h": bool}  # fmt: skip
+OPTIONS = {"--prompt": list, "--prompt-file": str, "--source": list, "--source-file": str, "--text": list,
+           "--text-file": str, "--second": list, "--question": list, "--context": list, "--context-file": str,
+           "--stop": list, "--json": bool, "--stream": bool, "--config-dir": list, "--help": bool,
+           "-h": bool}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -48,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def generate(arguments: list[str]) -> None:
-    """Compose, load, go on from each prompt."""
+    """Compose, load, and do what the model is for."""
     words, options = parse(arguments, OPTIONS)
     if options["--help"] or options["-h"]:
         return print(help_text(existing(options["--config-dir"])))
@@ -56,23 +74,44 @@ def generate(arguments: list[str]) -> None:
         raise ConfigError("WHERE is missing: tf-generate WHERE --prompt TEXT; see tf-generate --help")
     folders = existing(options["--config-dir"])
     config = compose("generate", words[1:], folders)
-    prompts = gather(options["--prompt"], options["--prompt-file"])
     how = settings(config, options)
+    loaded = load(words[0], config.device, folders)
+    task = tasks.task_of(loaded)
+    task.refuse_misfits(options, words[1:])
+    show_anything()
+    if task.predict is None:
+        write(task, loaded, how, config, options)
+    else:
+        tasks.predictions(task, loaded, config, options)
 
-    from omegaconf import OmegaConf
 
+def write(
+    task: tasks.Task, loaded: Loaded, how: Settings, config: DictConfig, options: dict[str, Any]
+) -> None:
+    """Writes after each prompt, or from each source."""
     from tfcli.generate import completions
 
-    loaded = load(words[0], config.device, folders)
-    if how.bos is None:
-        how = replace(how, bos=OmegaConf.select(loaded.config, "data.bos"))
+    if options["--stream"] and how.num_beams > 1 and not options["--json"]:
+        raise ConfigError(
+            f"--stream: num_beams={how.num_beams} texts are not known before the end; leave it out"
+        )
+    name = task.form.parts[0]
+    texts = [item[name] for item in tasks.given(task.form, options)]
+    data = loaded.config.data
+    how = replace(
+        how, bos=data.bos if how.bos is None else how.bos, eos=data.eos if how.eos is None else how.eos
+    )
     if how.sampler.draws and config.seed is None:
         print(f"seed={how.seed}", file=sys.stderr)
-    show_anything()
-    show = AsJson() if options["--json"] else AsText(prompts, how.n_samples)
+    plain: Any = AsLines() if name == "source" else AsText(texts, how.each)
+    show = AsJson() if options["--json"] else plain
     on_text = show.piece if options["--stream"] else None
-    written = completions(loaded.model, loaded.tokenizer, prompts, how, on_text)
-    for number, completion in enumerate(with_bar(written, len(prompts) * how.n_samples)):
+    facts: dict[str, Any] = {"prefix": loaded.objective.prefix}
+    if name == "source":
+        facts = {"sources": texts, "start_id": loaded.objective.start_id}
+    prompts = texts if name == "prompt" else None
+    written = completions(loaded.model, loaded.tokenizer, prompts, how, on_text, **facts)
+    for number, completion in enumerate(with_bar(written, len(texts) * how.each)):
         show.done(number, completion)
 
 

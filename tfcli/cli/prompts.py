@@ -1,25 +1,72 @@
-"""Prompts from the command line, from files and from standard input."""
+"""What a command is given to read: from the command line, from files and from standard input."""
 
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfcli.errors import ConfigError
 
+Item = dict[str, Any]  # of a given text: its parts by name
 
-def gather(texts: list[str], file: str | None) -> list[str]:
-    """The prompts given as text, then those of a file; without either, those that standard input is fed.
+
+class Form(NamedTuple):
+    """How one of a kind of text is given."""
+
+    option: str  # that takes it as it stands; with -file, from a file
+    parts: tuple[str, ...]  # what an object of JSON lines must hold
+    more: tuple[str, ...] = ()  # and may hold
+    words: bool = False  # a list of words may stand for it
+
+    @property
+    def plain(self) -> bool:
+        """Whether a line may be the whole."""
+        return len(self.parts) == 1
+
+    def item(self, value: Any) -> Item | None:
+        """What a JSON value says; None: it is none of this kind."""
+        if isinstance(value, str) and self.plain:
+            return {self.parts[0]: valid(value)}
+        if self.words and isinstance(value, list) and value and all(isinstance(v, str) for v in value):
+            return {"words": [valid(word) for word in value]}
+        if not isinstance(value, dict):
+            return None
+        if self.words and "words" in value:
+            return self.item(value["words"])
+        found = {name: value[name] for name in (*self.parts, *self.more) if value.get(name) is not None}
+        fits = all(isinstance(text, str) for text in found.values()) and set(self.parts) <= set(found)
+        return {name: valid(text) for name, text in found.items()} if fits else None
+
+    def __str__(self) -> str:
+        named = ", ".join(f'"{name}": "text"' for name in self.parts)
+        either = [
+            f"{{{named}}}",
+            *(['"text"'] if self.plain else []),
+            *(['["a", "word"]'] if self.words else []),
+        ]
+        return " or ".join(either)
+
+
+PROMPT, SOURCE = Form("--prompt", ("prompt",)), Form("--source", ("source",))
+MASKED, CLASSED = Form("--text", ("text",)), Form("--text", ("text",), more=("second",))
+WORDS, QUESTION = Form("--text", ("text",), words=True), Form("--text", ("question", "context"))
+
+
+def gather(form: Form, items: list[Item], file: str | None) -> list[Item]:
+    """Those given as options, then those of a file; without either, those that standard input is fed.
 
     Raises ConfigError where there is none.
     """
-    if file is None and not texts and not sys.stdin.isatty():
+    if file is None and not items and not sys.stdin.isatty():
         file = "-"
-    prompts = texts + (read(file) if file else [])
-    if not prompts:
+    found = items + (read(form, file) if file else [])
+    if not found:
         where = {None: "", "-": "standard input is empty: "}.get(file, f"{file} is empty: ")
-        raise ConfigError(f"{where}no prompt; give --prompt TEXT or --prompt-file FILE, or pipe text in")
-    return [valid(prompt) for prompt in prompts]
+        name, option = (
+            (form.parts[0], form.option) if form.plain else ("question", "--question and --context")
+        )
+        raise ConfigError(f"{where}no {name}; give {option} TEXT or {form.option}-file FILE, or pipe text in")
+    return found
 
 
 def valid(text: str) -> str:
@@ -27,47 +74,55 @@ def valid(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def read(file: str) -> list[str]:
-    """The prompts of a file ('-': standard input), one a line; an empty line is an empty prompt."""
+def read(form: Form, file: str) -> list[Item]:
+    """What a file holds ('-': standard input), one a line; an empty line is an empty text."""
     name = "standard input" if file == "-" else file
+    text = decoded(file, name, f"{form.option}-file")
+    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
+    if lines and (not form.plain or holds_json(form, lines, file)):
+        return from_json(form, lines, name)
+    return [{form.parts[0]: line} for line in lines]
+
+
+def decoded(file: str, name: str, option: str) -> str:
+    """The text of a file ('-': standard input). Raises ConfigError where it cannot be read."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except OSError as error:
-        raise ConfigError(f"--prompt-file {file}: cannot be read ({error.strerror})") from None
+        raise ConfigError(f"{option} {file}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise ConfigError(f"{name}: line {line} is not UTF-8 text") from None
-    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
-    return from_json(lines, name) if holds_json(lines, file) else lines
 
 
-def holds_json(lines: list[str], file: str) -> bool:
-    """Whether these are JSON lines: by the file's name, a first line {"prompt": ...}, or strings only."""
+def holds_json(form: Form, lines: list[str], file: str) -> bool:
+    """Whether these are JSON lines: by the file's name, a first object that fits, or strings only."""
     if file.endswith((".jsonl", ".ndjson", ".json")):
         return True
     values = [parsed(line) for line in lines if line.strip()]
     if not values:
         return False
-    return "prompt" in values[0] if isinstance(values[0], dict) else all(isinstance(v, str) for v in values)
+    if isinstance(values[0], dict):
+        return form.parts[0] in values[0] or (form.words and "words" in values[0])
+    return all(isinstance(value, str) or (form.words and isinstance(value, list)) for value in values)
 
 
 def parsed(line: str) -> Any:
     """The JSON value of a line, None where it is none."""
     try:
-        return json.loads(line) if line.lstrip()[:1] in ("{", '"') else None
+        return json.loads(line) if line.lstrip()[:1] in ("{", '"', "[") else None
     except ValueError:
         return None
 
 
-def from_json(lines: list[str], name: str) -> list[str]:
-    """Of each line, the string or the object's "prompt"; blank lines hold nothing."""
-    prompts = []
+def from_json(form: Form, lines: list[str], name: str) -> list[Item]:
+    """What each line says; blank lines hold nothing."""
+    items = []
     for number, line in enumerate(lines, 1):
         if line.strip():
-            value = parsed(line)
-            prompt = value.get("prompt") if isinstance(value, dict) else value
-            if not isinstance(prompt, str):
-                raise ConfigError(f'{name}: line {number} must be {{"prompt": "text"}} or "text"')
-            prompts.append(prompt)
-    return prompts
+            item = form.item(parsed(line))
+            if item is None:
+                raise ConfigError(f"{name}: line {number} must be {form}")
+            items.append(item)
+    return items

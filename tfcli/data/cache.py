@@ -8,7 +8,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,8 +15,8 @@ from typing import Any, BinaryIO
 import tokenizers
 
 import tfcli
-from tfcli.data import Document, Source
-from tfcli.data.parts import PARTS, Parts, progress, training_texts
+from tfcli.data import Source
+from tfcli.data.parts import PARTS, Parts, in_batches, progress, training_texts
 from tfcli.data.tokens import MAGIC, Encoder, Tokens, Writer, load, parse
 from tfcli.errors import ConfigError
 from tfcli.tokenizer import Tokenizer
@@ -78,7 +77,7 @@ def _build(source: Source, encoder: Encoder, folder: Path | None, names: list[st
         writers = [Writer(file, encoder) for file in files]
         parts = Parts(source)
         with progress("tokenise", source.n_bytes()) as bar:
-            for batch in _batches((part, piece) for part, d in parts for piece in encoder.pieces(d)):
+            for batch in in_batches(((part, p) for part, d in parts for p in encoder.pieces(d)), BATCH):
                 for part, writer in enumerate(writers):
                     writer.add([document for where, document in batch if where == part])
                 bar.update(sum(document.size for _, document in batch))
@@ -89,18 +88,6 @@ def _build(source: Source, encoder: Encoder, folder: Path | None, names: list[st
     finally:
         for file in files:
             _drop(file, folder)
-
-
-def _batches(parts: Iterable[tuple[int, Document]]) -> Iterator[list[tuple[int, Document]]]:
-    batch, size = [], 0
-    for part in parts:
-        batch.append(part)
-        size += len(part[1].text) + 64
-        if size > BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _create(folder: Path | None) -> BinaryIO:

@@ -1,7 +1,10 @@
 """How documents become rows: one stream, several whole documents a row, or one document a row.
 
-A row of T inputs is T + 1 tokens, each the label of the one before it. Whatever the packing, every token of a
-document but its first is a label exactly once, and of a stream every token but the very first.
+Shifted: a row of T inputs is T + 1 tokens, each the label of the one before it. Whatever the packing, every
+token of a document but its first is a label exactly once, and of a stream every token but the very first.
+
+Not shifted: a row of T inputs is T tokens, each of which may be a label. Rows share no token, and each token
+is in one of them.
 """
 
 from collections.abc import Callable
@@ -15,23 +18,31 @@ from tfcli.data.tokens import Tokens
 
 @dataclass(frozen=True)
 class Stream:
-    """Row i is the tokens i*T .. i*T + T, where T + 1 are left; the last row is shorter."""
+    """Row i is the tokens i*T .. i*T + T - 1 + shift; the last row is shorter."""
 
     tokens: Tokens
     seq_len: int
+    shift: int = 1  # how many tokens further a label is than its input, 0 or 1
 
     def __len__(self) -> int:
-        return max(0, -(-(len(self.tokens.ids) - 1) // self.seq_len))
+        return max(0, -(-(len(self.tokens.ids) - self.shift) // self.seq_len))
 
     def labels(self) -> np.ndarray:
-        scored = counter(self.tokens)
-        ends = np.minimum((np.arange(len(self)) + 1) * self.seq_len + 1, len(self.tokens.ids))
-        return scored(ends) - scored(np.arange(len(self)) * self.seq_len + 1)
+        scored, (begins, ends) = counter(self.tokens), self._bounds()
+        return scored(ends) - scored(begins + self.shift)
+
+    def sizes(self) -> np.ndarray:
+        begins, ends = self._bounds()
+        return sized(ends - begins - self.shift)
+
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        begins = np.arange(len(self)) * self.seq_len
+        return begins, np.minimum(begins + self.seq_len + self.shift, len(self.tokens.ids))
 
     def __getitem__(self, index: int) -> Example:
-        at = slice(index * self.seq_len, (index + 1) * self.seq_len + 1)
+        at = slice(index * self.seq_len, (index + 1) * self.seq_len + self.shift)
         score = None if self.tokens.score is None else self.tokens.score[at]
-        return Example(self.tokens.ids[at].astype(np.int64), score=score)
+        return Example(self.tokens.ids[at].astype(np.int64), score=score, place=(0, 0, index))
 
 
 @dataclass(frozen=True)
@@ -43,14 +54,20 @@ class Packed:
     lengths: np.ndarray  # (pieces,)
     rows: np.ndarray  # (rows + 1,)
     shared: bool  # whether a row may hold several pieces, which are then told apart
+    shift: int = 1  # how many tokens further a label is than its input, 0 or 1
 
     def __len__(self) -> int:
         return len(self.rows) - 1
 
     def labels(self) -> np.ndarray:
         scored = counter(self.tokens)
-        pieces = scored(self.starts + self.lengths) - scored(self.starts + 1)
-        return np.add.reduceat(pieces, self.rows[:-1]) if len(self) else pieces
+        return self._by_row(scored(self.starts + self.lengths) - scored(self.starts + self.shift))
+
+    def sizes(self) -> np.ndarray:
+        return sized(self._by_row(self.lengths - self.shift))
+
+    def _by_row(self, of_pieces: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(of_pieces, self.rows[:-1]) if len(self) else of_pieces
 
     def __getitem__(self, index: int) -> Example:
         at = slice(self.rows[index], self.rows[index + 1])
@@ -60,9 +77,15 @@ class Packed:
         where = np.repeat(starts, lengths) + positions
         score = None if self.tokens.score is None else self.tokens.score[where]
         ids = self.tokens.ids[where].astype(np.int64)
+        place = (0, 0, int(index))
         if not self.shared:
-            return Example(ids, score=score)
-        return Example(ids, np.repeat(np.arange(len(lengths)), lengths), positions, score)
+            return Example(ids, score=score, place=place)
+        return Example(ids, np.repeat(np.arange(len(lengths)), lengths), positions, score, place=place)
+
+
+def sized(inputs: np.ndarray) -> np.ndarray:
+    """Numbers of inputs (rows,) as the sizes of rows without a target (rows, 2)."""
+    return np.stack([inputs, np.zeros_like(inputs)], axis=1)
 
 
 def counter(tokens: Tokens) -> Callable[[np.ndarray], np.ndarray]:
@@ -73,30 +96,35 @@ def counter(tokens: Tokens) -> Callable[[np.ndarray], np.ndarray]:
     return lambda n: total[n]
 
 
-def pack(tokens: Tokens, packing: Packing, seq_len: int) -> Blocks:
-    """The rows of at most `seq_len` inputs that hold all of the tokens."""
+def pack(tokens: Tokens, packing: Packing, seq_len: int, shifted: bool = True) -> Blocks:
+    """The rows of at most `seq_len` inputs that hold all of the tokens.
+
+    shifted: whether labels are the next tokens, so that a row needs one token more than it has inputs.
+    """
+    shift = int(shifted)
     if packing == "stream":
-        return Stream(tokens, seq_len)
-    starts, lengths = pieces(tokens.starts, seq_len)
+        return Stream(tokens, seq_len, shift)
+    starts, lengths = pieces(tokens.starts, seq_len, shift)
     if packing == "none":
-        return Packed(tokens, starts, lengths, np.arange(len(starts) + 1), shared=False)
-    rows = best_fit(lengths - 1, seq_len)
+        return Packed(tokens, starts, lengths, np.arange(len(starts) + 1), shared=False, shift=shift)
+    rows = best_fit(lengths - shift, seq_len)
     order = np.array([piece for row in rows for piece in row], dtype=np.int64)
     ends = np.cumsum([0, *map(len, rows)])
-    return Packed(tokens, starts[order], lengths[order], ends, shared=True)
+    return Packed(tokens, starts[order], lengths[order], ends, shared=True, shift=shift)
 
 
-def pieces(starts: np.ndarray, seq_len: int) -> tuple[np.ndarray, np.ndarray]:
+def pieces(starts: np.ndarray, seq_len: int, shift: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Where each piece of a document begins and how long it is, (pieces,) each.
 
-    A document of more than seq_len + 1 tokens is several pieces; each begins with the last token of the one
-    before, so that no label is lost. A document of a single token has no label and is no piece.
+    A document of more than seq_len + shift tokens is several pieces. If labels are shifted, each begins with
+    the last token of the one before, so that no label is lost, and a document of a single token has no label
+    and is no piece.
     """
-    inputs = np.diff(starts) - 1  # (documents,) inputs that have a label
+    inputs = np.diff(starts) - shift  # (documents,) inputs that have a label
     counts = np.maximum(0, -(-inputs // seq_len))
     before = np.cumsum(counts) - counts  # (documents,) pieces of earlier documents
     number = np.arange(counts.sum()) - np.repeat(before, counts)  # (pieces,) 0, 1, ... in its document
-    lengths = np.minimum(seq_len, np.repeat(inputs, counts) - number * seq_len) + 1
+    lengths = np.minimum(seq_len, np.repeat(inputs, counts) - number * seq_len) + shift
     return np.repeat(starts[:-1], counts) + number * seq_len, lengths
 
 

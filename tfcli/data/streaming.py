@@ -14,6 +14,7 @@ from tfcli.errors import ConfigError
 
 DOCUMENTS, CHARACTERS = 256, 1 << 20  # what is read and encoded together, at most
 COUNTERS = ("drawn", "passes", "read", "taken", "ended", "seed")
+KEPT = ("tokens", "documents", "positions", "score")  # fields of an example that are kept in a state
 
 
 class Streamed:
@@ -25,6 +26,7 @@ class Streamed:
     """
 
     examples_per_epoch: int | None = None
+    batches_per_epoch: float | None = None
 
     def __init__(
         self,
@@ -34,12 +36,13 @@ class Streamed:
         seq_len: int,
         skip: int,
         seed: int,
+        shifted: bool = True,
         rank: int = 0,
         world: int = 1,
     ) -> None:
         self.source, self.encoder, self.seq_len, self.skip = source, encoder, seq_len, skip
-        self.seed, self.rank, self.world = seed, rank, world
-        self.key = _key(source, encoder, seq_len, skip)
+        self.seed, self.shifted, self.rank, self.world = seed, shifted, rank, world
+        self.key = _key(source, encoder, seq_len, skip, shifted)
         self.drawn = self.passes = 0
         self._page: tuple[int, np.ndarray] = (-1, np.empty(0))
         self._begin()
@@ -65,9 +68,10 @@ class Streamed:
     def _next(self) -> Example:
         self._fill()
         slot = int(self._random(self.drawn) * len(self.buffer))
+        place = (self.seed, 1 + self.passes, self.drawn)
         self.drawn += 1
         self.buffer[slot], self.buffer[-1] = self.buffer[-1], self.buffer[slot]
-        return self.buffer.pop()
+        return self.buffer.pop()._replace(place=place)
 
     def _random(self, index: int) -> float:
         """A number in [0, 1) that depends on the seed and the index only."""
@@ -111,7 +115,7 @@ class Streamed:
         tokens = self.encoder.gather(documents, first=self.rest is None)  # of a stream
         if self.source.packing == "stream":
             return self._blocks(tokens)
-        rows = pack(tokens, self.source.packing, self.seq_len)
+        rows = pack(tokens, self.source.packing, self.seq_len, self.shifted)
         return [rows[i] for i in range(len(rows))]
 
     def _blocks(self, tokens: Tokens) -> list[Example]:
@@ -121,12 +125,13 @@ class Streamed:
             both = (self.rest, stream)
             score = None if stream.score is None else np.concatenate([e.score for e in both])
             stream = Example(np.concatenate([e.tokens for e in both]), score=score)
-        labels = max(0, len(stream.tokens) - 1)
+        shift = int(self.shifted)
+        labels = max(0, len(stream.tokens) - shift)
         ends = range(self.seq_len, labels + 1, self.seq_len)
         ends = [*ends, labels] if self.ended and labels % self.seq_len else [*ends]
         begins = [0, *ends][: len(ends)]
         self.rest = _cut(stream, ends[-1] if ends else 0, None)
-        return [_cut(stream, begin, end + 1) for begin, end in zip(begins, ends)]
+        return [_cut(stream, begin, end + shift) for begin, end in zip(begins, ends)]
 
     def state_dict(self) -> dict[str, Any]:
         state = {name: getattr(self, name) for name in COUNTERS}
@@ -140,9 +145,9 @@ class Streamed:
         """Goes on where another feed of the same source stood."""
         if state["key"] != self.key:
             raise ConfigError(
-                f"{self.source.where}: the run read other data, or had another tokenizer, train.seq_len, "
-                "data.packing, bos, eos, max_documents or validation_documents; keep them, or start anew "
-                "with init_from"
+                f"{self.source.where}: the run read other data, or had another tokenizer, objective, "
+                "train.seq_len, data.packing, bos, eos, max_documents or validation_documents; keep them, or "
+                "start anew with init_from"
             )
         for name in COUNTERS:
             setattr(self, name, state[name])
@@ -152,9 +157,10 @@ class Streamed:
         self._documents = None
 
 
-def _key(source: Source, encoder: Encoder, seq_len: int, skip: int) -> str:
+def _key(source: Source, encoder: Encoder, seq_len: int, skip: int, shifted: bool) -> str:
     """What changes with whatever decides on the examples, but for their order."""
     settings = (source.packing, source.bos, source.eos, source.score_prompt, source.max_documents, skip)
+    settings += () if shifted else ("not shifted",)
     said = (encoder.tokenizer.hash, seq_len, source.sketch(), *settings)
     return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
 
@@ -169,7 +175,7 @@ def _flat(examples: list[Example]) -> dict[str, Any]:
     import torch
 
     state = {"lengths": torch.tensor([len(e.tokens) for e in examples], dtype=torch.long)}
-    for name in Example._fields if examples else ():
+    for name in KEPT if examples else ():
         if getattr(examples[0], name) is not None:
             state[name] = torch.from_numpy(np.concatenate([getattr(e, name) for e in examples]))
     return state
@@ -179,5 +185,5 @@ def _unflat(state: dict[str, Any]) -> list[Example]:
     ends = np.cumsum(state["lengths"].numpy())
     if not len(ends):
         return []
-    fields = {n: np.split(state[n].numpy(), ends[:-1]) for n in Example._fields if n in state}
+    fields = {n: np.split(state[n].numpy(), ends[:-1]) for n in KEPT if n in state}
     return [Example(**dict(zip(fields, row))) for row in zip(*fields.values())]

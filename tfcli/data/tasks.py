@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar, Literal
 
-from tfcli.data import Document, Packing, Source
+from tfcli.data import Document, Kind, Packing, Source
 from tfcli.errors import ConfigError
 from tfcli.values import Count, Index
 
@@ -17,6 +17,7 @@ Score = Literal["answer", "all"]
 class Task(Source):
     """`n_train` problems and `n_validation` others; score: whether the problem is to be predicted as well."""
 
+    gives: ClassVar[frozenset[Kind]] = frozenset({"text", "pair"})
     where: ClassVar[str] = "data"
     packing: Packing = "none"
     score: Score = "answer"

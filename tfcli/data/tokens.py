@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from tfcli.data import Document, Source
+from tfcli.data import Document, Labelled, Record, Source
 from tfcli.tokenizer import Tokenizer
 
 MAGIC = b"tfcliT01"  # the last two digits are the version of the format
@@ -77,9 +77,9 @@ class Encoder:
         """The smallest that holds every id of the vocabulary."""
         return np.uint16 if self.tokenizer.vocab_size <= 1 << 16 else np.uint32
 
-    def __call__(self, documents: Sequence[Document]) -> Iterator[tuple[np.ndarray, int]]:
+    def __call__(self, documents: Sequence[Record]) -> Iterator[tuple[np.ndarray, int]]:
         """Each document's ids, and how many of the first are no labels."""
-        ids, lengths, unscored = self.flat(documents)
+        ids, lengths, unscored = self.flat([as_document(d) for d in documents])
         yield from zip(np.split(ids, np.cumsum(lengths)[:-1]), unscored.tolist())
 
     def flat(
@@ -103,16 +103,17 @@ class Encoder:
         unscored = lengths[:, 0] + lengths[:, 1]
         return ids, lengths.sum(1), np.zeros_like(unscored) if self.score_prompt else unscored
 
-    def gather(self, documents: Sequence[Document], first: bool = True) -> Tokens:
+    def gather(self, documents: Sequence[Record], first: bool = True) -> Tokens:
         """The tokens of some documents, in memory; first: nothing stands before them."""
         file = BytesIO()
         writer = Writer(file, self, first)
-        writer.add(documents)
+        writer.add([as_document(d) for d in documents])
         writer.finish()
         return parse(file.getvalue())
 
-    def pieces(self, document: Document) -> Iterator[Document]:
+    def pieces(self, record: Record) -> Iterator[Document]:
         """A long document in pieces that give the same ids."""
+        document = as_document(record)
         if len(document.text) <= LONG:
             yield document
             return
@@ -123,6 +124,14 @@ class Encoder:
             held = Document(text, document.prompt if begins else "", begins, ends=False)
             begins = False
         yield held._replace(ends=True)
+
+
+def as_document(record: Record) -> Document:
+    """A record as the text that it is; of two texts the second stands in a line of its own."""
+    if isinstance(record, Document):
+        return record
+    second = record.second if isinstance(record, Labelled) else None
+    return Document(record.text if second is None else f"{record.text}\n{second}", record.prompt)
 
 
 class Writer:

@@ -79,7 +79,10 @@ def attention_weights(q: Tensor, k: Tensor, view: View, *, scale: float) -> Tens
         scores = scores + view.position.scores(q, view.q_pos, view.k_pos)
     hidden = added(view, scores)
     scores = scores.float() * scale if hidden is None else torch.add(hidden, scores.float(), alpha=scale)
-    return scores.softmax(-1)
+    weights = scores.softmax(-1)
+    if view.memory is not None and view.mask is not None:  # of a memory there may be nothing to see
+        weights = weights.masked_fill(~view.mask.any(-1, keepdim=True), 0.0)
+    return weights
 
 
 def heads_first(x: Tensor, n_heads: int) -> Tensor:

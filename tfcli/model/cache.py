@@ -49,6 +49,10 @@ class Cache:
         self.end = end + 1
         return self.room[0, self.start : end + 1]
 
+    def given(self, make: Callable[[], Tensor]) -> Tensor:
+        """All there is, with what `make` makes, unless that is there already."""
+        return self.recall(make())
+
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row rows[i] was; rows may repeat or be left out (beams, samples, finished
         rows).
@@ -85,9 +89,20 @@ class WindowCache(Cache):
         self.start = self.end - (self.upcoming(n) - n)
 
 
+class Once(Cache):
+    """Keeps what it was given first, which never grows: the keys and values of a memory."""
+
+    def given(self, make: Callable[[], Tensor]) -> Tensor:
+        if self.room is None:
+            self.room = make()
+        return self.room
+
+
 def recall(cache: Cache | None, make: Callable[[], Tensor]) -> Tensor:
-    """This is my new tensor: give me all there is. Without a cache (training) the new one is all."""
-    return make() if cache is None else cache.recall(make())
+    """This is how my new tensor is made: give me all there is. Without a cache (training) the new one is
+    all.
+    """
+    return make() if cache is None else cache.given(make)
 
 
 def new_cache(reach: int | None) -> Cache:

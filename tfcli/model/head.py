@@ -1,17 +1,42 @@
-"""From vectors to scores."""
+"""From vectors to scores: of the next token, of a masked one, of a class, of tags, of a span."""
+
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from tfcli.model.linear import Linear, Single
-from tfcli.values import Positive
+from tfcli.batch import PAD
+from tfcli.loss import chunked_cross_entropy
+from tfcli.model.attention import HIDDEN
+from tfcli.model.ffn import ACTIVATIONS, Activation
+from tfcli.model.linear import Linear, Single, short
+from tfcli.model.placement import MakeNorm
+from tfcli.values import Count, Positive, Rate
+
+Says = Literal["tokens", "class", "tags", "span"]
+SOME = 2  # labels of a model that is only rehearsed, before the data said which there are
 
 
-class LMHead(nn.Module):
-    """W x, one score a token of the vocabulary; W is the embedding's table or its own  (Press & Wolf 2017).
+class Head(nn.Module):
+    """(B, T, D) -> scores; positions (B|1, T) tell padding from tokens, None: nothing is padded."""
 
-    cap: logits become cap * tanh(logits / cap)  (Gemma 2). Padded rows of the table give no logit.
+    says: ClassVar[Says]  # what it gives scores of
+    by_token = False  # what it says of a token depends on that token's vector alone
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        raise NotImplementedError
+
+
+class LMHead(Head):
+    """W x + b, one score a token of the vocabulary; W is the embedding's table or its own  (Press & Wolf
+    2017).
+
+    cap: logits become cap * tanh(logits / cap)  (Gemma 2). shrink: x / sqrt(D) first  (T5).
+    final_logits_bias: a bias that is not learned  (BART, Marian). Padded rows of the table give no logit.
     """
+
+    says = "tokens"
+    by_token = True
 
     def __init__(
         self,
@@ -20,24 +45,163 @@ class LMHead(nn.Module):
         tied: bool = True,
         bias: bool = False,
         cap: Positive | None = None,
+        shrink: bool = False,
+        final_logits_bias: bool = False,
     ) -> None:
         super().__init__()
         rows, d_model = table.weight.shape
         self.vocab_size, self.cap = vocab_size, cap
+        self.scale = d_model**-0.5 if shrink else 1.0
         self.map = Linear(d_model, rows, bias=bias)
         if tied:
             self.map.weight = table.weight
+        self.register_buffer("final_logits_bias", torch.zeros(rows) if final_logits_bias else None)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """What the map reads: (B, T, D) -> (B, T, D)."""
+        return x if self.scale == 1 else x * self.scale
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, V)"""
-        logits = self.map(x)
+        logits = self.map(self.features(x, positions))
+        if self.final_logits_bias is not None:
+            logits = logits + self.final_logits_bias
         if logits.shape[-1] != self.vocab_size:
             logits = logits[..., : self.vocab_size]
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
+    def chunked_loss(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        positions: Tensor | None = None,
+        *,
+        chunk: int,
+        label_smoothing: float = 0.0,
+    ) -> Tensor:
+        """`loss.cross_entropy_sum` of the scores of x, which are made `chunk` tokens at a time."""
+        size = self.vocab_size
+        biases = [b[:size] for b in (self.map.bias, self.final_logits_bias) if b is not None]
+        bias = sum(biases) if biases else None
+        return chunked_cross_entropy(
+            self.features(x, positions),
+            self.map.weight[:size],
+            bias,
+            labels,
+            chunk=chunk,
+            cap=self.cap,
+            label_smoothing=label_smoothing,
+        )
+
     def single(self) -> Single:
         """The same for one token: (D,) -> (V,)."""
+        if self.scale != 1 or self.final_logits_bias is not None:
+            return lambda x: self(x[None, None])[0, 0]
         scores, cap, size = self.map.single(), self.cap, self.vocab_size
         if cap is None:
             return lambda x: scores(x)[:size]
         return lambda x: cap * torch.tanh(scores(x)[:size] / cap)
+
+
+class MLMHead(LMHead):
+    """W norm(act(A x + a)) + b  (BERT); W is the embedding's table."""
+
+    def __init__(
+        self,
+        table: nn.Embedding,
+        vocab_size: int,
+        make_norm: MakeNorm,
+        activation: Activation = "gelu",
+        dense_bias: bool = True,
+        tied: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(table, vocab_size, tied=tied, bias=bias)
+        d_model = table.weight.shape[1]
+        self.dense = Linear(d_model, d_model, bias=dense_bias)
+        self.activation = ACTIVATIONS[activation]
+        self.norm = make_norm()
+        self.by_token = not self.norm.over_tokens
+
+    def features(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        present = None if positions is None else positions != PAD
+        return self.norm(self.activation(self.dense(x)), present)
+
+    def single(self) -> Single:
+        """The same for one token: (D,) -> (V,)."""
+        scores, dense, norm, size = self.map.single(), self.dense.single(), short(self.norm), self.vocab_size
+        return lambda x: scores(norm(self.activation(dense(x))))[:size]
+
+
+class Classification(Head):
+    """W act(A pool(x) + a) + b, one score a class  (BERT's pooler, with tanh).
+
+    pool: `first`, the first token's vector, or `mean`, the tokens' mean. activation None: no dense map
+    before W.
+    """
+
+    says = "class"
+
+    def __init__(
+        self,
+        d_model: Count,
+        labels: list[str] | None = None,
+        pool: Literal["first", "mean"] = "first",
+        activation: Activation | None = "tanh",
+        dropout: Rate = 0.0,
+    ) -> None:
+        super().__init__()
+        self.pool = pool
+        self.dense = None if activation is None else Linear(d_model, d_model)
+        self.activation = None if activation is None else ACTIVATIONS[activation]
+        self.dropout = nn.Dropout(dropout)
+        self.map = Linear(d_model, SOME if labels is None else len(labels))
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """(B, T, D) -> (B, C)"""
+        x = self.pooled(x, positions)
+        if self.dense is not None:
+            x = self.activation(self.dense(x))
+        return self.map(self.dropout(x))
+
+    def pooled(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        """(B, T, D) -> (B, D); of a row without tokens, zeros."""
+        if positions is None:
+            return x[:, 0] if self.pool == "first" else x.mean(1)
+        chosen = positions == 0 if self.pool == "first" else positions != PAD
+        share = chosen / chosen.sum(-1, keepdim=True).clamp(min=1)  # (B, T)
+        return (x * share[..., None].to(x.dtype)).sum(1)
+
+
+class Tagging(Head):
+    """W x + b, one score a tag for each token  (BERT)."""
+
+    says = "tags"
+
+    def __init__(self, d_model: Count, labels: list[str] | None = None, dropout: Rate = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.map = Linear(d_model, SOME if labels is None else len(labels))
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, C)"""
+        return self.map(self.dropout(x))
+
+
+class Span(Head):
+    """W x, two scores for each token: as the first and as the last of the answer  (BERT).
+
+    bias: moves all scores alike, and so no probability; for weights that have one.
+    """
+
+    says = "span"
+
+    def __init__(self, d_model: Count, dropout: Rate = 0.0, bias: bool = False) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.map = Linear(d_model, 2, bias=bias)
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """(B, T, D) -> (B, 2, T), HIDDEN where nothing is"""
+        scores = self.map(self.dropout(x)).transpose(1, 2)
+        return scores if positions is None else scores.masked_fill((positions == PAD)[:, None], HIDDEN)

@@ -38,17 +38,22 @@ def writes_to_residual(name: str) -> bool:
 @dataclass(frozen=True)
 class Normal:
     """N(0, std^2)  (GPT); depth_scaled: matrices that write to the residual stream N(0, std^2 / 2L)
-    (GPT-2).
+    (GPT-2); cut: drawn again if further than so many standard deviations from 0 (ModernBERT).
     """
 
     std: Positive = 0.02
     depth_scaled: bool = False
+    cut: Positive | None = None
 
     @torch.no_grad()
     def __call__(self, model: nn.Module, n_layers: int) -> None:
         for name, weight in tables_and_matrices(model):
             scaled = self.depth_scaled and writes_to_residual(name)
-            weight.normal_(0.0, self.std / math.sqrt(2 * n_layers) if scaled else self.std)
+            std = self.std / math.sqrt(2 * n_layers) if scaled else self.std
+            if self.cut is None:
+                weight.normal_(0.0, std)
+            else:
+                nn.init.trunc_normal_(weight, 0.0, std, -self.cut * std, self.cut * std)
 
 
 @dataclass(frozen=True)
@@ -65,3 +70,22 @@ class Xavier:
                 weight.normal_(0.0, weight.shape[-1] ** -0.5)
             else:
                 nn.init.xavier_uniform_(weight)
+
+
+@dataclass(frozen=True)
+class FanIn:
+    """N(0, 1 / fan_in) for matrices, N(0, 1) for tokens, N(0, 1/D) for distances; queries, whose products
+    are not scaled, by 1 / sqrt(E) smaller  (Raffel et al. 2019, T5).
+    """
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module, n_layers: int) -> None:
+        d_model = model.embedding.table.weight.shape[1]
+        for name, weight in tables_and_matrices(model):
+            if "positions" in name:
+                weight.normal_(0.0, d_model**-0.5)
+            else:
+                weight.normal_(0.0, 1.0 if "embedding" in name else weight.shape[1] ** -0.5)
+            if name.endswith("qkv.weight"):
+                attention = model.get_submodule(name.removesuffix(".qkv.weight"))
+                weight[: attention.n_heads * attention.head_dim] *= attention.head_dim**-0.5

@@ -22,8 +22,10 @@ class PerLayer(NamedTuple):
         """Which of the kinds layer `layer` is of."""
         return self.pattern[layer % len(self.pattern)]
 
-    def make(self, layer: int, *neighbours: nn.Module) -> nn.Module:
-        """A new brick for that layer; a position scheme is told the attention it serves."""
+    def make(self, layer: int, *neighbours: object) -> nn.Module:
+        """A new brick for that layer; a position scheme is told the attention it serves, and whether keys on
+        both sides are seen.
+        """
         return self.kinds[self.kind(layer)](*neighbours)
 
 
@@ -34,4 +36,5 @@ class Parts(NamedTuple):
     position: PerLayer
     ffn: PerLayer
     norm: MakeNorm
-    placement: Callable[[nn.Module, MakeNorm], nn.Module]
+    placement: Callable[..., nn.Module]  # of a branch, a maker of norms, and whether it is the first
+    cross_attention: PerLayer | None = None  # None: layers look at no memory

@@ -5,6 +5,7 @@ A placement is given the branch and a maker of norms; what it is called with bey
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from tfcli.model.linear import Single, short
 from tfcli.values import Rate
 
-MakeNorm = Callable[[], nn.Module]
+MakeNorm = Callable[[], nn.Module]  # of a Norm: (x, present) -> x
 Function = Callable[[Tensor], Tensor]
 
 
@@ -20,7 +21,7 @@ class Placement(nn.Module):
     """A branch with its residual connection; a placement says in `around` where its norms stand."""
 
     final_norm: ClassVar[bool] = True
-    n_norms: ClassVar[int] = 1
+    n_norms: int = 1
 
     def __init__(self, branch: nn.Module, make_norm: MakeNorm, dropout: Rate = 0.0) -> None:
         super().__init__()
@@ -32,14 +33,19 @@ class Placement(nn.Module):
         """(..., D) -> (..., D), of functions (..., D) -> (..., D): the formula."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, *rest: object) -> Tensor:
-        """The formula with the branch called on `rest` as well, and dropout on what it gives."""
+    def forward(self, x: Tensor, *rest: object, present: Tensor | None = None) -> Tensor:
+        """The formula with the branch called on `rest` as well, and dropout on what it gives.
+
+        present: (B, T), which are tokens and no padding, for norms that look at more than one token; None:
+        all.
+        """
 
         def branch(y: Tensor) -> Tensor:
             y = self.branch(y, *rest)
             return y if self.dropout is None else self.dropout(y)
 
-        return self.around(x, branch, *self.norms)
+        norms = self.norms if present is None else (partial(norm, present=present) for norm in self.norms)
+        return self.around(x, branch, *norms)
 
     def single(self) -> Single:
         """The same for one token in evaluation, (D,) -> (D,)."""
@@ -52,6 +58,21 @@ class Pre(Placement):
 
     def around(self, x: Tensor, branch: Function, norm: Function) -> Tensor:
         return x + branch(norm(x))
+
+
+class PreSkipFirst(Pre):
+    """x + f(norm(x)), but x + f(x) in the first attention, whose input the embedding has normalised already
+    (ModernBERT, Warner et al. 2024).
+    """
+
+    def __init__(
+        self, branch: nn.Module, make_norm: MakeNorm, dropout: Rate = 0.0, first: bool = False
+    ) -> None:
+        self.n_norms = 0 if first else 1
+        super().__init__(branch, make_norm, dropout)
+
+    def around(self, x: Tensor, branch: Function, norm: Function | None = None) -> Tensor:
+        return x + branch(x if norm is None else norm(x))
 
 
 class Post(Placement):

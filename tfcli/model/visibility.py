@@ -76,15 +76,18 @@ def visible(
     k_pos: Tensor,
     q_docs: Tensor | None = None,
     k_docs: Tensor | None = None,
+    horizon: Tensor | None = None,
 ) -> Tensor:
     """(B|1, T) and (B|1, S) positions, and documents if several are packed -> (B|1, T, S), True = visible.
 
-    Nobody sees padding. With documents, nobody sees another document.
+    Nobody sees padding. With documents, nobody sees another document. With a horizon, (B, 1|T), the future
+    begins behind it: up to there all see each other (a prefix).
     """
     q, k = q_pos[:, :, None], k_pos[:, None, :]
     seen = (k != PAD).expand(-1, q.shape[1], -1)
     for rule in rules:
-        seen = seen & rule(q, k)
+        now = q if horizon is None or rule != Causal() else torch.maximum(q, horizon[:, :, None])
+        seen = seen & rule(now, k)
     if q_docs is not None:
         seen = seen & (q_docs[:, :, None] == k_docs[:, None, :])
     return seen

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import count, takewhile
 from pathlib import Path
 
 from tokenizers import Tokenizer as Backend
@@ -63,6 +64,18 @@ class Tokenizer:
         """A text in pieces of about `size` characters that give the same ids, one after the other."""
         return pieces(text, size) if len(text) > size and self._separable else iter((text,))
 
+    def encode_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of a text, and from which to before which of its characters each of them stands for.
+
+        Tokens of the bytes of one character all stand for it.
+        """
+        return self.encode_many_offsets([text])[0]
+
+    def encode_many_offsets(self, texts: Iterable[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """`encode_offsets` of each text, on all cores."""
+        found = self.backend.encode_batch([valid(text) for text in texts], add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in found]
+
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """The text of ids, without the special tokens unless they are asked for."""
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=skip_special)
@@ -71,6 +84,17 @@ class Tokenizer:
     def special_ids(self) -> frozenset[int]:
         """The ids that stand for no text."""
         return frozenset(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special)
+
+    @cached_property
+    def sentinel_ids(self) -> tuple[int, ...]:
+        """The ids of <extra_id_0>, <extra_id_1> ... as far as they go."""
+        ids = (self.backend.token_to_id(f"<extra_id_{k}>") for k in count())
+        return tuple(takewhile(lambda i: i is not None, ids))
+
+    def pieces_of_vocabulary(self) -> list[str]:
+        """The token of each id as the vocabulary spells it; "" where an id has none."""
+        spelled = {i: token for token, i in self.backend.get_vocab(with_added_tokens=True).items()}
+        return [spelled.get(i, "") for i in range(self.vocab_size)]
 
     @cached_property
     def text(self) -> str:

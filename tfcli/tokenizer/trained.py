@@ -10,26 +10,32 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
 from tfcli.errors import ConfigError
-from tfcli.tokenizer import Tokenizer, pieces, valid
+from tfcli.tokenizer import ROLES, Tokenizer, pieces, valid
 from tfcli.values import Count
 
 PAD, BOS, EOS, UNK = "<pad>", "<bos>", "<eos>", "<unk>"
 
 
 class Trained:
-    """A recipe: `train(texts)` gives a Tokenizer."""
+    """A recipe: `train(texts)` gives a Tokenizer.
+
+    extra: further special tokens, which have the ids after those that every text needs. One that is named
+    after a role has it, as <mask>.
+    """
 
     needs_text = True
     special: tuple[str, ...] = (PAD, BOS, EOS)  # with ids 0, 1, 2 ...
 
-    def __init__(self, *, allow_special: bool = False) -> None:
+    def __init__(self, *, extra: tuple[str, ...] = (), allow_special: bool = False) -> None:
+        self.special = (*dict.fromkeys((*self.special, *extra)),)
         self.allow_special = allow_special
 
     def train(self, texts: Iterable[str]) -> Tokenizer:
         """Learns from the texts; raises ConfigError if there are none."""
         backend = self.learn(_some(texts))
-        backend.add_special_tokens([PAD, BOS, EOS])  # not <unk>, which stays visible when decoded
-        roles = {token.strip("<>"): token for token in self.special}
+        hidden = [token for token in self.special if token != UNK]  # which stays visible when decoded
+        backend.add_special_tokens(hidden)
+        roles = {role: f"<{role}>" for role in ROLES if f"<{role}>" in self.special}
         return Tokenizer(backend, roles, allow_special=self.allow_special)
 
     def learn(self, texts: Iterator[str]) -> Backend:
@@ -53,7 +59,7 @@ class Char(Trained):
 
 
 class Byte(Trained):
-    """One token per byte of UTF-8: the id of byte b is 3 + b  (ByT5, Xue et al. 2021)."""
+    """One token per byte of UTF-8: the id of byte b is 3 + len(extra) + b  (ByT5, Xue et al. 2021)."""
 
     needs_text = False
 
@@ -73,8 +79,10 @@ class Subword(Trained):
 
     least = 256
 
-    def __init__(self, *, vocab_size: Count, allow_special: bool = False) -> None:
-        super().__init__(allow_special=allow_special)
+    def __init__(
+        self, *, vocab_size: Count, extra: tuple[str, ...] = (), allow_special: bool = False
+    ) -> None:
+        super().__init__(extra=extra, allow_special=allow_special)
         least = self.least + len(self.special)
         if vocab_size < least:
             raise ConfigError(

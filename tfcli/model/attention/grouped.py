@@ -9,10 +9,10 @@ from tfcli.errors import ConfigError
 from tfcli.model.attend import Kernel, attend, attention_weights
 from tfcli.model.attention import Attention, View
 from tfcli.model.cache import Cache, recall
-from tfcli.model.linear import Linear, Single
+from tfcli.model.linear import Linear, Single, linear
 from tfcli.model.single import Glance, attend_single
 from tfcli.model.visibility import Rule
-from tfcli.values import Count, Rate
+from tfcli.values import Count, Positive, Rate
 
 
 class Grouped(Attention):
@@ -20,10 +20,13 @@ class Grouped(Attention):
 
     K = H is multi-head (Vaswani et al. 2017), K = 1 multi-query (Shazeer 2019), between them grouped-query
     attention
-    (Ainslie et al. 2023). A rule narrows what is seen: a window, a stride. q, k and v are one matrix.
+    (Ainslie et al. 2023). A rule narrows what is seen: a window, a stride. q, k and v are one matrix, of
+    which cross-attention applies the first rows to the queries' text and the others to the memory. scale:
+    what products are multiplied by, where it is not 1 / sqrt(E)  (T5: 1).
     """
 
     takes = frozenset({"input", "rotation", "bias", "score"})
+    reads_memory = True
 
     def __init__(
         self,
@@ -36,6 +39,7 @@ class Grouped(Attention):
         out_bias: bool | None = None,  # None: as bias
         dropout: Rate = 0.0,
         kernel: Kernel = "sdpa",
+        scale: Positive | None = None,
     ) -> None:
         super().__init__()
         n_kv_heads = n_kv_heads or n_heads
@@ -49,13 +53,14 @@ class Grouped(Attention):
         self.head_dim = head_dim or d_model // n_heads
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
         self.rule, self.dropout, self.kernel = rule, dropout, kernel
+        self.scale = self.head_dim**-0.5 if scale is None else scale
         self.qkv = Linear(d_model, (n_heads + 2 * n_kv_heads) * self.head_dim, bias=bias)
         self.out = Linear(n_heads * self.head_dim, d_model, bias=bias if out_bias is None else out_bias)
 
     def forward(self, x: Tensor, view: View, cache: Cache | None = None) -> Tensor:
-        q, k, v = self.heads(x, view, cache)
+        q, k, v = self.heads(x, view, cache) if view.memory is None else self.across(x, view, cache)
         dropout = self.dropout if self.training else 0.0
-        gathered = attend(q, k, v, view, scale=self.head_dim**-0.5, dropout=dropout, kernel=self.kernel)
+        gathered = attend(q, k, v, view, scale=self.scale, dropout=dropout, kernel=self.kernel)
         return self.out(gathered.flatten(2))  # (B, T, H, E) -> (B, T, D)
 
     def heads(self, x: Tensor, view: View, cache: Cache | None = None) -> tuple[Tensor, ...]:
@@ -71,6 +76,17 @@ class Grouped(Attention):
         kv = recall(cache, lambda: torch.cat((k, v), dim=2))  # one tensor to remember: (B, S, 2K, E)
         return q, *kv.split(self.n_kv_heads, dim=2)
 
+    def across(self, x: Tensor, view: View, cache: Cache | None = None) -> tuple[Tensor, ...]:
+        """(B, T, D) -> queries (B, T, H, E), and keys and values of the memory, (B, S, K, E)."""
+        n_queries = self.n_heads * self.head_dim
+        weights = self.qkv.weight.tensor_split((n_queries,))
+        biases = (None, None) if self.qkv.bias is None else self.qkv.bias.tensor_split((n_queries,))
+        q, kv = (
+            lambda y=y, w=w, b=b: linear(y, w, b).unflatten(-1, (-1, self.head_dim))
+            for y, w, b in zip((x, view.memory), weights, biases)
+        )
+        return q(), *recall(cache, kv).split(self.n_kv_heads, dim=2)
+
     def single(self) -> Single:
         general = super().single()
         if self.kernel == "eager":
@@ -82,7 +98,7 @@ class Grouped(Attention):
             self.n_kv_heads,
             self.head_dim,
         )
-        scale = width**-0.5
+        scale = self.scale
 
         def step(x: Tensor, glance: Glance, cache: Cache) -> Tensor:
             if glance.scores:
@@ -98,4 +114,4 @@ class Grouped(Attention):
     def weights(self, x: Tensor, view: View) -> Tensor:
         """(B, T, D) -> (B, H, T, T): who looks at whom, for pictures."""
         q, k, _ = self.heads(x, view)
-        return attention_weights(q, k, view, scale=self.head_dim**-0.5)
+        return attention_weights(q, k, view, scale=self.scale)

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tfcli.model.linear import Single
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "sigmoid"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"]
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -22,6 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": gelu_tanh,
     "silu": F.silu,
     "sigmoid": F.sigmoid,
+    "tanh": torch.tanh,
 }
 
 

@@ -67,3 +67,6 @@ class PositionScheme(nn.Module):
     def values(self, weights: Tensor, q_pos: Tensor, k_pos: Tensor) -> Tensor | None:
         """(B, H, T, S) attention weights -> (B, H, T, E), added to what they gather; None: nothing."""
         return None
+
+
+NOWHERE = PositionScheme()  # between two texts there is no distance, so nothing enters

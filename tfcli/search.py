@@ -1,0 +1,207 @@
+"""Beam search: of all texts the best that is found by going on with the few best beginnings at every step."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from tfcli.constraints import Constraints
+from tfcli.decode import Finish, begin
+from tfcli.errors import ConfigError
+from tfcli.opening import Opening, held
+from tfcli.reader import Cached, Uncached
+from tfcli.sampler import NEVER
+from tfcli.values import Range
+
+Alpha = Annotated[float, Range(low=-10, high=10)]
+Norm = Literal["length", "gnmt"]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """score = log p(text) / norm(n), of n new tokens, EOS included.
+
+    length: n^alpha. gnmt: ((5 + n) / 6)^alpha  (Wu et al. 2016, arXiv 1609.08144). No rule has a say in p: it
+    is the model's, of forced tokens as well.
+    """
+
+    alpha: float = 1.0
+    norm: Norm = "length"
+
+    def size(self, n: int) -> float:
+        """norm(n)"""
+        return float(max(n, 1) if self.norm == "length" else (5 + n) / 6) ** self.alpha
+
+    def bound(self, total: float, n: int, limit: int) -> float:
+        """What a text of n tokens and log p = total may score at most when it ends, of up to `limit` tokens.
+
+        log p only falls, and norm is monotone: the best is to lose nothing more, and either to end at once or
+        to be as long as can be.
+        """
+        return total / max(self.size(n), self.size(limit))
+
+
+class Hypothesis(NamedTuple):
+    """A text that has ended."""
+
+    score: float
+    ids: list[int]  # new ones, EOS included
+    finish: Finish
+
+
+@dataclass
+class Found:
+    """The best texts of one sentence that have ended, the best first; of equals, who came first."""
+
+    which: int
+    limit: int
+    n_best: int
+    texts: list[Hypothesis] = field(default_factory=list)
+
+    @property
+    def worst(self) -> float:
+        """What a text must beat to be among them."""
+        return self.texts[-1].score if len(self.texts) == self.n_best else NEVER
+
+    def add(self, text: Hypothesis) -> None:
+        """Keeps it, if it is good enough."""
+        place = bisect_right(self.texts, -text.score, key=lambda t: -t.score)
+        self.texts.insert(place, text)
+        del self.texts[self.n_best :]
+
+
+class Steps(NamedTuple):
+    """The best ways to go on, for each sentence, the best first."""
+
+    totals: Tensor  # (S, 2W) log p in float64, -inf where there is none
+    rows: Tensor  # (S, 2W) which row of the batch is gone on from
+    tokens: Tensor  # (S, 2W)
+
+
+class Search:
+    """S sentences of W beams each: S * W rows; before the first step one row a sentence.
+
+    In a step each row offers its 2W best tokens, and the 2W best of a sentence are looked at: at most W of
+    them end, so W go on. An end counts where it is among the W best.
+    """
+
+    def __init__(
+        self, openings: Sequence[Opening], width: int, n_best: int, ranking: Ranking, rules: Constraints,
+        device: torch.device,
+    ) -> None:  # fmt: skip
+        self.found = [Found(i, opening.limit, n_best) for i, opening in enumerate(openings)]
+        self.limits = torch.tensor([opening.limit for opening in openings], device=device)  # (S,)
+        self.width, self.ranking, self.rules = width, ranking, rules
+        self.totals = torch.zeros(len(openings), 1, dtype=torch.float64, device=device)  # (S, W)
+        self.text = held(openings, device)  # (S * W, T), the prompt and what was written
+        self.n_prompt, self.n_new = self.text.shape[1], 0
+
+    def step(self, logits: Tensor, vocab_size: int) -> tuple[Tensor, Tensor] | None:
+        """(S * W, V) scores of what follows -> the rows that are gone on from and their tokens, (S * W,)
+        each, of the sentences that are not done; None: all are.
+        """
+        steps = self.candidates(logits, vocab_size)
+        last = self.limits == self.n_new + 1  # (S,)
+        ends = steps.tokens == (-1 if self.rules.eos is None else self.rules.eos)  # (S, 2W)
+        self.collect(steps, ends | last[:, None])
+        going_on = ends.byte().argsort(dim=1, stable=True)[:, : self.width]
+        totals = steps.totals.masked_fill(ends, NEVER).gather(1, going_on)  # (S, W)
+        self.n_new += 1
+        active = [
+            i
+            for i, (sentence, best) in enumerate(zip(self.found, totals[:, 0].tolist()))
+            if self.n_new < sentence.limit
+            and self.ranking.bound(best, self.n_new, sentence.limit) > sentence.worst
+        ]
+        if not active:
+            return None
+        if len(active) < len(self.found):
+            self.found = [self.found[i] for i in active]
+            some = torch.tensor(active, device=totals.device)
+            totals, going_on, self.limits = totals[some], going_on[some], self.limits[some]
+            steps = Steps(*(tensor[some] for tensor in steps))
+        rows, tokens = (t.gather(1, going_on).flatten() for t in (steps.rows, steps.tokens))
+        self.totals = totals
+        self.text = torch.cat((self.text[rows], tokens[:, None]), dim=1)
+        return rows, tokens
+
+    def candidates(self, logits: Tensor, vocab_size: int) -> Steps:
+        """The 2W best ways to go on of each sentence."""
+        n_beams = self.totals.shape[1]
+        logits = logits.float()
+        allowed = logits[:, :vocab_size]
+        if self.rules:
+            last = (self.limits == self.n_new + 1).repeat_interleave(n_beams)
+            allowed = self.rules(allowed, self.n_new, last, self.text)
+        wanted = 2 * self.width
+        top, ids = allowed.topk(min(wanted, vocab_size), dim=1)  # (S * W, k)
+        ids, order = ids.sort(dim=1)  # of equals, the lower id comes first
+        gains = (top.gather(1, order) - logits.logsumexp(1, keepdim=True)).clamp(max=0)
+        if self.rules:
+            self.end_stuck(top[:, 0] == NEVER)
+        k = ids.shape[1]
+        totals = (self.totals.view(-1, 1) + gains).view(len(self.found), -1)  # (S, W * k)
+        short = max(0, wanted - totals.shape[1])  # so few ways are there only in a tiny vocabulary
+        totals, ids = pad(totals, (0, short), value=NEVER), pad(ids.view(len(self.found), -1), (0, short))
+        totals, order = totals.sort(dim=1, descending=True, stable=True)
+        totals, order = totals[:, :wanted], order[:, :wanted]
+        first = torch.arange(0, len(self.text), n_beams, device=ids.device)[:, None]
+        return Steps(totals, first + (order // k).clamp(max=n_beams - 1), ids.gather(1, order))
+
+    def end_stuck(self, nothing: Tensor) -> None:
+        """Ends the beams for which the rules left no token, (S * W,)."""
+        stuck = nothing.view_as(self.totals) & (self.totals > NEVER)
+        for i, beam in stuck.nonzero().tolist():
+            row = i * self.totals.shape[1] + beam
+            score = self.totals[i, beam].item() / self.ranking.size(self.n_new)
+            self.found[i].add(Hypothesis(score, self.text[row, self.n_prompt :].tolist(), "constraints"))
+
+    def collect(self, steps: Steps, ended: Tensor) -> None:
+        """Keeps the texts that have ended, if they are good enough."""
+        scores = steps.totals[:, : self.width] / self.ranking.size(self.n_new + 1)
+        worst = torch.tensor([s.worst for s in self.found], dtype=torch.float64, device=scores.device)
+        better = ended[:, : self.width] & (scores > worst[:, None])  # of -inf, none
+        for i, rank in better.nonzero().tolist():
+            token = steps.tokens[i, rank].item()
+            ids = [*self.text[steps.rows[i, rank], self.n_prompt :].tolist(), token]
+            finish = "eos" if token == self.rules.eos else "length"
+            self.found[i].add(Hypothesis(scores[i, rank].item(), ids, finish))
+
+
+def search(
+    model: nn.Module,
+    openings: Sequence[Opening],
+    width: int,
+    n_best: int,
+    ranking: Ranking,
+    rules: Constraints,
+    vocab_size: int,
+    cache: bool = True,
+) -> list[list[Hypothesis]]:
+    """Of each opening the `n_best` best texts that `width` beams find, the best first.
+
+    A sentence is done when no beam can still come among them, and leaves the batch then.
+    """
+    device = next(model.parameters()).device
+    reader, logits = begin(model, openings, device, cache)
+    state = Search(openings, width, n_best, ranking, rules, device)
+    found = state.found
+    while (on := state.step(logits, vocab_size)) is not None:
+        rows, tokens = on
+        keep(reader, rows, n_rows=len(logits))
+        logits = reader.read(tokens[:, None])
+    if not all(sentence.texts for sentence in found):
+        raise ConfigError("the model's scores are NaN: its weights are broken")
+    return [sentence.texts for sentence in found]
+
+
+def keep(reader: Cached | Uncached, rows: Tensor, n_rows: int) -> None:
+    """Goes on with those of `n_rows` rows; where they are all of them in order, nothing needs to move."""
+    if len(rows) != n_rows or not torch.equal(rows, torch.arange(n_rows, device=rows.device)):
+        reader.keep(rows)
