@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from model import published
 from stubs import Pieces, Scripted, chaotic, says
-from torch import nn
+from torch import Tensor, nn
 
 from tfcli import build, choices
-from tfcli.batch import Batch
+from tfcli.batch import PAD, Batch
 from tfcli.cli.door import compose
 from tfcli.errors import ConfigError
 from tfcli.generate import Completion, generate
@@ -315,3 +317,198 @@ def test_a_model_can_be_trained_after_it_was_decoded_in_training() -> None:
 def test_texts_of_different_lengths_fill_the_same_table() -> None:
     done = generate(decoder("position=learned"), LETTERS, ["a" * 30, "a"], ignore_eos=True)
     assert [len(d.ids) for d in done] == [9, 38]
+
+
+# --- beams -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_beams_give_the_best_texts_of_each_prompt_best_first(batch_size: int) -> None:
+    how = {"num_beams": 5, "max_new_tokens": 8, "length_penalty": 0.6, "batch_size": batch_size}
+    model = chaotic(LETTERS.vocab_size)
+    done = generate(model, LETTERS, PROMPTS, n_best=3, **how)
+    assert [d.prompt for d in done] == [p for p in PROMPTS for _ in range(3)]
+    scores = [[d.score for d in done[i : i + 3]] for i in range(0, len(done), 3)]
+    assert all(its == sorted(its, reverse=True) for its in scores)
+    assert len({(d.prompt, tuple(d.ids)) for d in done}) == 3 * len(set(PROMPTS))
+    assert {d.finish_reason for d in done} == {"eos", "length"} and all(d.seed is None for d in done)
+    best = generate(model, LETTERS, PROMPTS, **how)
+    assert alike(best, done[::3]) and alike(best, generate(model, LETTERS, PROMPTS, cache=False, **how))
+
+
+def test_beams_find_likelier_texts_than_greed_and_one_beam_is_greed() -> None:
+    model, how = chaotic(LETTERS.vocab_size), {"max_new_tokens": 6, "ignore_eos": True}
+    greedy = generate(model, LETTERS, PROMPTS, num_beams=1, **how)
+    assert greedy == generate(model, LETTERS, PROMPTS, **how) and greedy[0].score is None
+    beams = generate(model, LETTERS, PROMPTS, num_beams=8, **how)
+
+    def total(ids: list[int], prompt: str) -> float:
+        row = [0, *LETTERS.encode(prompt), *ids]
+        steps = range(len(row) - len(ids), len(row))
+        return sum(torch.tensor(model.rule(row[:i])).log_softmax(-1)[row[i]].item() for i in steps)
+
+    totals = [[total(d.ids, d.prompt) for d in its] for its in (greedy, beams)]
+    assert all(b >= g - 1e-6 for g, b in zip(*totals)) and sum(totals[1]) > sum(totals[0]) + 1
+    assert [d.score for d in beams] == pytest.approx([t / 6 for t in totals[1]], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"num_beams": 2, "sampler": Sampler(temperature=0.5)}, "num_beams=2: .*sampler=greedy"),
+        ({"num_beams": 2, "sampler": Sampler(repetition_penalty=1.5)}, "num_beams=2: .*repetition_penalty"),
+        ({"num_beams": 2, "n_samples": 2}, "num_beams=2: n_samples=2"),
+        ({"num_beams": 2, "stop": ("a",)}, "num_beams=2: stop"),
+        ({"num_beams": 2, "on_text": print}, "num_beams=2: .*stream"),
+        ({"num_beams": 2, "n_best": 3}, "n_best=3: must be at most num_beams=2"),
+        ({"n_best": 2}, "n_best=2: must be at most num_beams=1"),
+        ({"length_penalty": 0.5}, "length_penalty.*num_beams=1"),
+        ({"length_norm": "gnmt"}, "length_norm.*num_beams=1"),
+    ],
+)
+def test_what_does_not_go_with_beams_is_refused(settings: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        generate(chaotic(LETTERS.vocab_size), LETTERS, ["a"], **settings)
+
+
+# --- encoder-decoders ------------------------------------------------------------------------------------
+
+SOURCES = ["abc", "", "hgfedcba", "b", "dd d", "abc"]
+WAYS = {
+    "greedy": {},
+    "samples": {"sampler": Sampler(temperature=1.0, repetition_penalty=1.2), "seed": 2, "n_samples": 2},
+    "beams": {"num_beams": 4, "n_best": 2},
+}
+
+
+def both(preset: str) -> nn.Module:
+    """An encoder-decoder that heeds its source."""
+    model = published.cases.model_of({"preset": preset}, *published.SIZE)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter *= 10 if "cross_attention" in name and parameter.ndim > 1 else 1
+        for buffer in model.buffers():
+            buffer.zero_()  # BART's bias of logits, which knows no source
+    return model
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("preset", ["t5", "bart"])
+def test_an_encoder_decoder_writes_the_same_of_a_source_alone_and_in_company(preset: str, way: str) -> None:
+    model = both(preset)
+    how = {"start_id": 0, "max_new_tokens": 7, "no_repeat_ngram_size": 2, **WAYS[way]}
+    together = generate(model, LETTERS, sources=SOURCES, **how)
+    for batch in ({"batch_size": 1}, {"batch_size": 5, "cache": False}):
+        assert alike(generate(model, LETTERS, sources=SOURCES, **how, **batch), together)
+    each = len(together) // len(SOURCES)
+    assert [d.source for d in together] == [s for s in SOURCES for _ in range(each)]
+    assert all(d.prompt is None for d in together)
+    assert len({tuple(d.ids) for d in together}) > 3
+    if way != "samples":
+        assert alike(together[:each], together[-each:])  # the same source
+
+
+def alike(some: list[Completion], others: list[Completion]) -> bool:
+    """Whether these are the same, but for the rounding of scores."""
+    pairs = [(a.score, b.score) for a, b in zip(some, others) if a.score is not None]
+    near = all(a == pytest.approx(b, abs=1e-4) for a, b in pairs)
+    return near and [replace(a, score=None) for a in some] == [replace(b, score=None) for b in others]
+
+
+class Copier(Scripted):
+    """An encoder-decoder that writes its source; what its decoder reads is kept."""
+
+    def __init__(self) -> None:
+        super().__init__(LETTERS.vocab_size, lambda row: [])
+        self.family, self.source_context, self.read = "encoder_decoder", 8, []
+
+    def begin(self, source: Tensor, positions: Tensor | None = None) -> Any:
+        state = super().begin()
+        there = torch.ones_like(source) if positions is None else positions != PAD
+        self.sources = [row[keep.bool()].tolist() for row, keep in zip(source, there)]
+        return state
+
+    def scores(self, rows: list[list[int]], length: int) -> Tensor:
+        self.read.append([list(row) for row in rows])
+        following = torch.tensor([[*source, 1][len(row) - 1] for row, source in zip(rows, self.sources)])
+        scores = 9.0 * nn.functional.one_hot(following, self.vocab_size)
+        return scores[:, None].expand(-1, length, -1)
+
+
+def test_the_decoder_begins_with_the_start_token_which_is_not_printed() -> None:
+    model, ends = Copier(), {"bos": False, "eos": False}
+    (done,) = generate(model, LETTERS, sources=["abc"], start_id=7, **ends)
+    assert (done.text, done.ids, done.finish_reason) == ("abc", [2, 3, 4, 1], "eos")
+    assert model.read == [[[7]], [[7, 2]], [[7, 2, 3]], [[7, 2, 3, 4]]]
+    assert model.sources == [[2, 3, 4]]
+
+
+def test_sources_have_the_ends_they_had_in_training() -> None:
+    for ends, source in (
+        ({}, [0, 2, 1]),
+        ({"bos": False}, [2, 1]),
+        ({"eos": False}, [0, 2]),
+        ({"bos": True, "eos": True}, [0, 2, 1]),
+    ):
+        model = Copier()
+        generate(model, LETTERS, sources=["a"], start_id=0, max_new_tokens=1, **ends)
+        assert model.sources == [source]
+
+
+def test_a_prompt_beside_a_source_is_how_its_text_begins() -> None:
+    model = Copier()
+    how = {"sources": ["abc"], "start_id": 7, "bos": False}
+    (done,) = generate(model, LETTERS, ["a"], **how)
+    assert (done.source, done.prompt, done.text) == ("abc", "a", "bc")
+    assert model.read[0] == [[7, 2]]
+    with pytest.raises(ConfigError, match="1 sources and 2 prompts"):
+        generate(model, LETTERS, ["a", "b"], **how)
+
+
+def test_the_start_token_counts_as_nothing_seen() -> None:
+    model = Copier()
+    model.scores = lambda rows, length: torch.tensor([[0.0] * 7 + [3.0, 2.9] + [0.0] * 7])[:, None]
+    how = {"max_new_tokens": 1, "start_id": 7, "sampler": Sampler(repetition_penalty=2.0)}
+    assert generate(model, LETTERS, sources=["a"], **how)[0].ids == [7]
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"prompts": ["a"]}, "writes from sources"),
+        ({"sources": ["a"], "start_id": None}, "start_id"),
+        ({"sources": ["a", "abcdefgh"]}, r"source 2 has 10 tokens.*8 positions"),
+    ],
+)
+def test_an_encoder_decoder_says_what_it_wants(given: dict, said: str) -> None:
+    model = Copier()
+    with pytest.raises(ConfigError, match=said):
+        generate(model, LETTERS, **({"start_id": 0} | given))
+    assert model.read == []
+
+
+def test_an_encoder_decoder_writes_no_more_than_its_decoder_has_positions_for() -> None:
+    model = both("bart")  # 32 positions
+    how = {"sources": ["a"], "start_id": 0, "ignore_eos": True}
+    assert len(generate(model, LETTERS, **how)[0].ids) == 31
+    with pytest.raises(ConfigError, match="max_new_tokens=32: with the start token that is 33 positions"):
+        generate(model, LETTERS, max_new_tokens=32, **how)
+
+
+def test_a_decoder_reads_no_source_and_an_encoder_writes_nothing() -> None:
+    model = chaotic(LETTERS.vocab_size)
+    with pytest.raises(ConfigError, match="a decoder goes on from prompts"):
+        generate(model, LETTERS, sources=["a"], start_id=0)
+    model.family = "encoder"
+    with pytest.raises(ConfigError, match="an encoder writes no text"):
+        generate(model, LETTERS, ["a"])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_tokens_of_a_prefix_see_each_other(way: str) -> None:
+    model, how = decoder("position=learned"), {"max_new_tokens": 8, **WAYS[way]}
+    prompts = ["abcdefgh", "a", "dd d"]
+    together = generate(model, LETTERS, prompts, prefix=True, **how)
+    assert alike(together, generate(model, LETTERS, prompts, prefix=True, cache=False, **how))
+    assert alike(together, generate(model, LETTERS, prompts, prefix=True, batch_size=1, **how))
+    assert not alike(together, generate(model, LETTERS, prompts, **how))

@@ -179,7 +179,11 @@ def fitting(kept: Sequence[str], new: Sequence[str], compose: Compose, say: Say)
     )
     nothing = object()
     lost = [
-        o for o in kept if o[0] != "+" and OmegaConf.select(chosen, key_of(o), default=nothing) is nothing
+        o
+        for o in kept
+        if "." in key_of(o)
+        and o[0] != "+"
+        and OmegaConf.select(chosen, key_of(o), default=nothing) is nothing
     ]
     for override in lost:
         say(f"left out: {override}, which {group_of(override)}={chosen.choices[group_of(override)]} has not")

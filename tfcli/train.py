@@ -294,11 +294,17 @@ class Run:
             precision=self.precision,
             limit=limit,
             should_stop=lambda: self.caught is not None,
+            count_correct=self.model.family == "encoder",
         )
         if score is None:
             return
-        self.record({"val_loss": score.loss, "val_perplexity": score.perplexity})
-        self.say(f"step {at.step}: validation loss {score.loss:.4f}, perplexity {score.perplexity:.2f}")
+        found = {"val_loss": score.loss, "val_perplexity": score.perplexity}
+        said = f"perplexity {score.perplexity:.2f}"
+        if score.accuracy is not None:
+            found["val_accuracy"] = score.accuracy
+            said = f"accuracy {score.accuracy:.1%}"
+        self.record(found)
+        self.say(f"step {at.step}: validation loss {score.loss:.4f}, {said}")
         at.since_best += 1
         if score.loss < at.best:
             at.best, at.best_step, at.since_best = score.loss, at.step, 0

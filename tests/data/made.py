@@ -1,4 +1,4 @@
-"""What the tests of sources share: one made as a user makes it, and the real data that may lie beside the repo."""
+"""What the tests of sources share: one made as a user makes it, and the real data, if they lie beside us."""
 
 from collections.abc import Iterable
 from importlib import import_module
@@ -16,9 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs" / "data"
 
 
-def make(name: str, **changes) -> Source:
+def make(choice: str, /, **changes) -> Source:
     """A choice of the group `data` with changed settings."""
-    node = OmegaConf.merge(OmegaConf.load(CONFIGS / "_base.yaml"), OmegaConf.load(CONFIGS / f"{name}.yaml"))
+    node = OmegaConf.merge(OmegaConf.load(CONFIGS / "_base.yaml"), OmegaConf.load(CONFIGS / f"{choice}.yaml"))
     node = OmegaConf.to_container(node)
     node.pop("defaults")
     place, _, kind = node.pop("_target_").rpartition(".")
@@ -32,10 +32,10 @@ def parts(source: Source, kind: str) -> tuple[list[Record], list[Record]]:
     return [r for part, r in found if part == 0], [r for part, r in found if part == 1]
 
 
-def refused(name: str, match: str, **changes) -> None:
+def refused(choice: str, match: str, /, **changes) -> None:
     """That choice is refused, when it is made or read, in one line."""
     with pytest.raises(ConfigError, match=match) as error:
-        parts(make(name, **changes), "pair")
+        parts(make(choice, **changes), "pair")
     assert "\n" not in str(error.value)
 
 

@@ -97,10 +97,9 @@ def write(
         )
     name = task.form.parts[0]
     texts = [item[name] for item in tasks.given(task.form, options)]
-    data = loaded.config.data
-    how = replace(
-        how, bos=data.bos if how.bos is None else how.bos, eos=data.eos if how.eos is None else how.eos
-    )
+    for end in ("bos", "eos"):
+        if vars(how)[end] is None:
+            how = replace(how, **{end: loaded.config.data.get(end)})
     if how.sampler.draws and config.seed is None:
         print(f"seed={how.seed}", file=sys.stderr)
     plain: Any = AsLines() if name == "source" else AsText(texts, how.each)

@@ -64,7 +64,7 @@ def as_json(fields: dict[str, Any]) -> None:
     print(json.dumps(fields, ensure_ascii=False), flush=True)
 
 
-# --- what encoders say: an object, or text -------------------------------------------------------------------
+# --- what encoders say: an object, or text ------------------------------------------------------------------
 
 
 def filled(said: Filled, number: int, json: bool) -> None:

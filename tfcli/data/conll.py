@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from tfcli.data import Kind, Tagged
 from tfcli.data.files import Files
@@ -11,6 +11,17 @@ from tfcli.data.formats import lines, normal
 from tfcli.errors import ConfigError
 
 BETWEEN = "-DOCSTART-"  # a line between documents
+
+
+class Shape(NamedTuple):
+    """What is the same of all lines of a sentence, but for the sign."""
+
+    n: int
+    tabs: bool
+    sign: bool  # whether it begins as a comment might
+
+    def __str__(self) -> str:
+        return f"{self.n} column{'s' * (self.n > 1)} between {'tabs' if self.tabs else 'blanks'}"
 
 
 @dataclass(kw_only=True)
@@ -35,15 +46,16 @@ class Conll(Files):
 
     def records_of(self, file: Path) -> Iterator[Tagged]:
         held: list[tuple[str, str]] = []
-        width, first = 0, 0
+        before, first = None, 0  # the shape of the line before, and the line in which the sentence begins
         for number, line in lines(file):
-            cells = self._cells(line)
-            if cells is None:
+            if self.comment is not None and line.startswith(self.comment):
                 continue
-            if cells and held and len(cells) != width:
-                raise ConfigError(f"{file}:{number}: {self._uneven(cells, width)}")
+            cells = _cells(line)
             if cells:
-                first, width = first if held else number, len(cells)
+                shape = Shape(len(cells), "\t" in line, line.startswith("#"))
+                if before is not None:
+                    self._check(before, shape, bool(held), f"{file}:{number}")
+                before, first = shape, first if held else number
                 held.append(self._word(cells, f"{file}:{number}"))
             elif held:
                 yield _sentence(held, f"{file}:{first}")
@@ -51,14 +63,13 @@ class Conll(Files):
         if held:
             yield _sentence(held, f"{file}:{first}")
 
-    def _cells(self, line: str) -> list[str] | None:
-        """The columns of a line, none if it is blank or between documents; None: it is a comment."""
-        line = line.rstrip("\r\n")
-        if self.comment is not None and line.startswith(self.comment):
-            return None
-        if not line.strip() or line.split(maxsplit=1)[0] == BETWEEN:
-            return []
-        return line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
+    def _check(self, before: Shape, shape: Shape, inside: bool, where: str) -> None:
+        """Raises ConfigError where a file has two kinds of lines, or a sentence two numbers of columns."""
+        if before.tabs == shape.tabs and (before.n == shape.n or not inside):
+            return
+        maybe = self.comment is None and (before.sign or shape.sign)
+        hint = "; if lines with # are comments, set data.comment='# '" if maybe else ""
+        raise ConfigError(f"{where}: has {shape}, and the line before it {before}{hint}")
 
     def _word(self, cells: list[str], where: str) -> tuple[str, str]:
         found = []
@@ -76,10 +87,13 @@ class Conll(Files):
             )
         return found[0], found[1].strip()
 
-    def _uneven(self, cells: list[str], width: int) -> str:
-        said = f"has {len(cells)} columns, and the line before it {width}"
-        comment = cells[0].startswith("#") and self.comment is None
-        return said + ("; if lines with # are comments, set data.comment='# '" if comment else "")
+
+def _cells(line: str) -> list[str]:
+    """The columns of a line; none if it is blank or between documents."""
+    line = line.rstrip("\r\n")
+    if not line.strip() or line.split(maxsplit=1)[0] == BETWEEN:
+        return []
+    return line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
 
 
 def _sentence(words: list[tuple[str, str]], where: str) -> Tagged:

@@ -55,8 +55,9 @@ class Docstrings(PairSource):
         """
         found: dict[Document, int] = {}
         for module, document in enumerate(self.modules.documents()):
+            lines = document.text.split("\n")
             for function in functions(document.text):
-                pair = self._fitting(*described(function, document.text.split("\n")))
+                pair = self._fitting(*described(function, lines))
                 self.odd["twice"] += pair in found
                 if pair is not None:
                     found.setdefault(pair, module)
