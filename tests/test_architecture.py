@@ -33,8 +33,16 @@ FLOORS = [  # a module imports only from lower floors; x.* are the modules withi
     ["assemble"],
     ["cli", "cli.*"],
 ]  # fmt: skip
-SAME_FLOOR = {"data", "tokenizer", "optimizer", "objective", "judge", "cli"}  # packages whose modules use each other
-KNOW_HYDRA = {"build", "checkpoint", "start", "assemble", "cli.door", "cli.train", "cli.generate", "cli.eval"}
+SAME_FLOOR = {
+    "data",
+    "tokenizer",
+    "optimizer",
+    "objective",
+    "judge",
+    "cli",
+}  # packages whose modules use each other
+KNOW_HYDRA = {"build", "checkpoint", "start", "assemble", "cli.door", "cli.train", "cli.generate", "cli.eval",
+              "cli.tasks"}  # fmt: skip
 
 
 def modules() -> dict[str, Path]:

@@ -24,7 +24,7 @@ class Batch:
     source: Tensor | None = None  # (B, S) what the encoder of an encoder-decoder reads
     source_positions: Tensor | None = None  # (B, S), as positions
     segments: Tensor | None = None  # (B, T) which of two texts a token belongs to; None: the first
-    horizon: Tensor | None = None  # (B, 1|T) the last position of a prefix that all its tokens see; None: none
+    horizon: Tensor | None = None  # (B, 1|T) the last position of a prefix that sees itself
 
     @property
     def targets(self) -> int:

@@ -65,9 +65,7 @@ class Settings:
     def _refuse_beside_beams(self) -> None:
         beams = f"num_beams={self.num_beams}: "
         if self.sampler.draws:
-            raise ConfigError(
-                beams + "beams are searched and not drawn; choose sampler=greedy, or num_beams=1"
-            )
+            raise ConfigError(beams + "beams are not drawn; choose sampler=greedy, or num_beams=1")
         if self.sampler.penalises:
             raise ConfigError(
                 beams

@@ -92,9 +92,7 @@ def write(
     from tfcli.generate import completions
 
     if options["--stream"] and how.num_beams > 1 and not options["--json"]:
-        raise ConfigError(
-            f"--stream: num_beams={how.num_beams} texts are not known before the end; leave it out"
-        )
+        raise ConfigError(f"--stream: with num_beams={how.num_beams} no text is known before the end")
     name = task.form.parts[0]
     texts = [item[name] for item in tasks.given(task.form, options)]
     for end in ("bos", "eos"):

@@ -97,7 +97,7 @@ def decoded(file: str, name: str, option: str) -> str:
 
 
 def holds_json(form: Form, lines: list[str], file: str) -> bool:
-    """Whether these are JSON lines: by the file's name, a first object that fits, or strings only."""
+    """Whether these are JSON lines: by the file's name, a first object of this kind, or all of them so."""
     if file.endswith((".jsonl", ".ndjson", ".json")):
         return True
     values = [parsed(line) for line in lines if line.strip()]
@@ -105,7 +105,7 @@ def holds_json(form: Form, lines: list[str], file: str) -> bool:
         return False
     if isinstance(values[0], dict):
         return form.parts[0] in values[0] or (form.words and "words" in values[0])
-    return all(isinstance(value, str) or (form.words and isinstance(value, list)) for value in values)
+    return all(form.item(value) is not None for value in values)
 
 
 def parsed(line: str) -> Any:

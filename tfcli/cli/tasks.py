@@ -145,14 +145,11 @@ def questions(options: Options) -> list[Item]:
         file = options["--context-file"]
         contexts = [*contexts, decoded(file, "standard input" if file == "-" else file, "--context-file")]
     if bool(asked) != bool(contexts):
-        raise ConfigError(
-            f"--{'context' if asked else 'question'}: missing; a question wants a context it is about"
-        )
+        raise ConfigError(f"--{'context' if asked else 'question'}: missing; answers are found in a context")
     contexts = contexts * len(asked) if len(contexts) == 1 else contexts
     if len(asked) != len(contexts):
-        raise ConfigError(
-            f"{len(asked)} --question and {len(contexts)} --context: must be equally many, or one context"
-        )
+        counts = f"{len(asked)} questions and {len(contexts)} contexts"
+        raise ConfigError(f"{counts}: must be equally many, or one context for all")
     return [{"question": valid(q), "context": valid(c)} for q, c in zip(asked, contexts)]
 
 
