@@ -28,7 +28,12 @@ def test_both_readers_are_told_the_same_as_rows_come_go_and_repeat(name: str) ->
     prompts = PROMPTS if given.source is None else [[1], [1], [1]]
     ids, present = pad_left(prompts)
     told = [reader.read(ids, present) for reader in readers]
-    for rows, column in (([2, 0, 0, 1], [4, 5, 6, 7]), ([3, 1], [8, 9]), ([1, 1, 0], [2, 3, 4])):
+    for rows, column in (
+        ([1, 2, 0], [4, 5, 6]),
+        ([2, 0, 0, 1], [4, 5, 6, 7]),
+        ([3, 1], [8, 9]),
+        ([1, 1, 0], [2, 3, 4]),
+    ):
         assert (told[0] - told[1]).abs().max() < 1e-4
         for reader in readers:
             reader.keep(torch.tensor(rows))

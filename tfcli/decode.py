@@ -77,10 +77,10 @@ def decode(
     n_new, limits = 0, torch.tensor([row.opening.limit for row in rows], device=device)
     seen = seen_in(rows, vocab_size, device) if sampler.penalises else None
     text = held([row.opening for row in rows], device) if rules.reads else None
-    stuck = [False] * len(rows)
+    ruled, stuck = bool(rules), [False] * len(rows)
     while True:
         logits = logits[:, :vocab_size]
-        if rules:
+        if ruled:
             logits = rules(logits, n_new, limits == n_new + 1, text)
             nothing = logits.amax(-1) == NEVER
             stuck, logits = nothing.tolist(), logits.masked_fill(nothing[:, None], 0.0)

@@ -97,7 +97,7 @@ class Search:
     ) -> None:  # fmt: skip
         self.found = [Found(i, opening.limit, n_best) for i, opening in enumerate(openings)]
         self.limits = torch.tensor([opening.limit for opening in openings], device=device)  # (S,)
-        self.width, self.ranking, self.rules = width, ranking, rules
+        self.width, self.ranking, self.rules, self.ruled = width, ranking, rules, bool(rules)
         self.totals = torch.zeros(len(openings), 1, dtype=torch.float64, device=device)  # (S, W)
         self.text = held(openings, device)  # (S * W, T), the prompt and what was written
         self.n_prompt, self.n_new = self.text.shape[1], 0
@@ -136,14 +136,14 @@ class Search:
         n_beams = self.totals.shape[1]
         logits = logits.float()
         allowed = logits[:, :vocab_size]
-        if self.rules:
+        if self.ruled:
             last = (self.limits == self.n_new + 1).repeat_interleave(n_beams)
             allowed = self.rules(allowed, self.n_new, last, self.text)
         wanted = 2 * self.width
         top, ids = allowed.topk(min(wanted, vocab_size), dim=1)  # (S * W, k)
         ids, order = ids.sort(dim=1)  # of equals, the lower id comes first
         gains = (top.gather(1, order) - logits.logsumexp(1, keepdim=True)).clamp(max=0)
-        if self.rules:
+        if self.ruled:
             self.end_stuck(top[:, 0] == NEVER)
         k = ids.shape[1]
         totals = (self.totals.view(-1, 1) + gains).view(len(self.found), -1)  # (S, W * k)

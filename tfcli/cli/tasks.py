@@ -23,8 +23,6 @@ from tfcli.cli.prompts import (
 from tfcli.errors import ConfigError
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from tfcli.checkpoint import Loaded
 
 Options = dict[str, Any]
@@ -153,7 +151,7 @@ def questions(options: Options) -> list[Item]:
     return [{"question": valid(q), "context": valid(c)} for q, c in zip(asked, contexts)]
 
 
-def predictions(task: Task, loaded: Loaded, config: DictConfig, options: Options) -> None:
+def predictions(task: Task, loaded: Loaded, config: Any, options: Options) -> None:
     """Says what an encoder says."""
     from tfcli import build, predict
 

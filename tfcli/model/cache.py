@@ -8,6 +8,7 @@ state's, once for all layers.
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 STEP = 256  # the least room, in time steps, that a cache asks for at once
@@ -57,8 +58,16 @@ class Cache:
         """Row i becomes what row rows[i] was; rows may repeat or be left out (beams, samples, finished
         rows).
         """
-        if self.room is not None:
+        if self.room is None:
+            return
+        if len(rows) != len(self.room):
             self.room = self.room.index_select(0, rows)
+            return
+        moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero()[
+            :, 0
+        ]  # others stay as they are
+        used = self.room[:, self.start : self.end]
+        used[moved] = used[rows[moved]]
 
     def _forget(self, n: int) -> None:
         """Lets go of what n new time steps leave no place for."""
@@ -95,6 +104,7 @@ class Once(Cache):
     def given(self, make: Callable[[], Tensor]) -> Tensor:
         if self.room is None:
             self.room = make()
+            self.end = self.room.shape[1]
         return self.room
 
 
