@@ -236,7 +236,7 @@ def test_a_folder_of_ones_own_may_have_any_name_and_is_in_the_help(
 
 def test_an_unknown_key_of_another_command_lists_that_commands_keys() -> None:
     with pytest.raises(ConfigError) as mistake:
-        door.compose("generate", ["num_beams=2"])
+        door.compose("generate", ["overlong_nonsense=2"])
     assert "max_new_tokens" in str(mistake.value) and "sampler" in str(mistake.value)
     assert not any(word in str(mistake.value) for word in ("optimizer", "choices", "overrides", "tokenizer"))
 
