@@ -116,6 +116,13 @@ WRONG = [
     (["preset=bart", "data.packing=documents"], "takes a row as one text; choose stream or none"),
     (["norm=batchnorm", "train.recompute=true"], "train.recompute=true: would count every batch twice"),
     (["objective=masked_lm"], "objective=masked_lm: is not for family=decoder"),
+    (["preset=bert", "objective.rate=1e-9", "data.packing=stream"], "the objective scores no token of them"),
+    (["attention@cross_attention=mqa"], "cross_attention: only family=encoder_decoder has one"),
+    (["preset=t5", "attention@cross_attention=sliding"], "cross_attention.rule: a source is seen whole"),
+    (["position=learned", "train.sample_every=1", f"train.sample_prompt='{'a' * 30}'"],
+     "train.sample_prompt: a prompt of 31 tokens"),
+    (["preset=transformer2017", "data=reverse", "data.score=all"], "data.score=all: objective="),
+    (["preset=transformer2017", "data=reverse", "data.packing=stream"], "data.packing=stream: objective="),
     (["preset=bert", "objective.rate=0"], "objective.rate=0"),
     (["preset=bert", "objective.mask=0.8", "objective.random=0.3"], "objective"),
     (["preset=t5", "objective.n_sentinels=1", "objective.mean_span=1", "data.packing=stream"], "sentinels"),
@@ -141,7 +148,7 @@ def test_what_does_not_fit_is_refused_in_one_line_before_anything_is_written(
 def test_a_causal_model_with_batch_statistics_says_what_leaks(
     train: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train("norm=batchnorm", "train.steps=1", f"out={tmp_path / 'a'}")
+    train("norm=batchnorm", "placement=pre_skip_first", "train.steps=1", f"out={tmp_path / 'a'}")
     assert "a token is told a little of those behind it" in " ".join(capsys.readouterr().err.split())
     train("norm=rmsnorm", "train.steps=1", f"out={tmp_path / 'b'}")
     assert "is told" not in capsys.readouterr().err

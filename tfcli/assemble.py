@@ -18,6 +18,7 @@ from tfcli.data import Corpus, Source
 from tfcli.data.corpus import get_tokenizer, prepare
 from tfcli.device import pick_device
 from tfcli.errors import ConfigError
+from tfcli.evaluate import choose
 from tfcli.fit import leaks, refuse_misfits
 from tfcli.metrics import flops_per_token
 from tfcli.objective import Objective
@@ -62,6 +63,8 @@ def plan(config: DictConfig, start: Path | None = None) -> Plan:
             f"train.batch_size={settings.batch_size}"
         )
     objective = build.make(config.objective, "objective")
+    if objective.needs == "text":
+        objective.row(settings.seq_len)  # which refuses what it cannot make of it
     source = build.make(config.data, "data")
     refuse_misfits(config.choices, settings, objective, model, source)
     precision = build.make(config.precision, "precision").resolve(device, config.size.d_model)
@@ -166,11 +169,30 @@ def assemble(plan: Plan) -> Run:
         log=plan.log,
         device=plan.device,
     )
+    check_moments(run)
     if plan.start is not None and config.resume:
         run.go_on_from(checkpoint.load_training(plan.start))
     if settings.compile:
         model.compile()
     return run
+
+
+def check_moments(run: Run) -> None:
+    """Raises ConfigError if there is nothing to evaluate on or a sample cannot be written: now, not when it
+    is time for it.
+    """
+    if run.settings.eval_every is not None:
+        chosen = choose(len(run.corpus.validation), run.settings.eval_limit)
+        if not any(run.objective([run.corpus.validation[i]]).targets for i in chosen):
+            raise ConfigError(
+                f"{run.corpus.facts['validation'].get('rows', len(chosen))} rows of validation data: the "
+                "objective scores no token of them; hold out more, or set train.eval_every=null"
+            )
+    if run.settings.sample_every is not None:
+        try:
+            run.written(max_new_tokens=1)
+        except ConfigError as error:
+            raise ConfigError(f"train.sample_prompt: {error}") from None
 
 
 def take_weights(plan: Plan, model: nn.Module) -> list[str]:

@@ -135,18 +135,26 @@ def model(config: Any, vocab_size: int, fill: bool = True) -> nn.Module:
     taken = {"embedding": embedding, "parts": parts, "head": head}
     if "source_embedding" in parameters(constructor_of(config.family, "family")):
         taken["source_embedding"] = make_embedding()
+    elif config.get("cross_attention") is not None:
+        raise ConfigError("cross_attention: only family=encoder_decoder has one; leave it out")
     built = make(config.family, "family", **taken)
     init = make(config.init, "init")
     if fill:
-        init(built, size.n_layers)
+        init(built, len(built.stack.layers))
     return built
 
 
 def cross_attention(config: Any) -> PerLayer:
     """Makers of the attention to a memory: as the group says, or as a layer's own, without its rule."""
     node = plain(config.get("cross_attention"))
-    key = "attention" if node is None else "cross_attention"
-    return per_layer(without_rules(plain(config.attention) if node is None else node), key)
+    if node is None:
+        return per_layer(without_rules(plain(config.attention)), "attention")
+    if without_rules(node) != node:
+        raise ConfigError(
+            "cross_attention.rule: a source is seen whole; choose one without a window, as in "
+            "attention@cross_attention=mha"
+        )
+    return per_layer(node, "cross_attention")
 
 
 def without_rules(node: dict[str, Any]) -> dict[str, Any]:

@@ -142,9 +142,8 @@ def validation_loss(
     count_correct: whether the score has an accuracy. special_ids, advance: as of `score_documents`.
     Leaves no trace in a run that trains. Raises ConfigError when nothing in them can be scored.
     """
-    n_blocks = len(blocks) if limit is None else min(limit, len(blocks))
-    chosen = [i * len(blocks) // n_blocks for i in range(n_blocks)]
-    slices = (chosen[i : i + batch_size] for i in range(0, n_blocks, batch_size))
+    chosen = choose(len(blocks), limit)
+    slices = (chosen[i : i + batch_size] for i in range(0, len(chosen), batch_size))
     wanted = takewhile(lambda _: not should_stop(), slices)
     batches = (objective([blocks[i] for i in indices]) for indices in wanted)
     score = score_batches(
@@ -159,8 +158,14 @@ def validation_loss(
     if should_stop():
         return None
     if not score.tokens:
-        raise ConfigError(f"the validation data ({n_blocks} blocks) has no token to score")
+        raise ConfigError(f"the validation data ({len(chosen)} blocks) has no token to score")
     return score
+
+
+def choose(n_blocks: int, limit: int | None) -> list[int]:
+    """Which of so many blocks are scored: all, or `limit` of them spread evenly."""
+    n = n_blocks if limit is None else min(limit, n_blocks)
+    return [i * n_blocks // n for i in range(n)]
 
 
 def score_texts(

@@ -38,6 +38,10 @@ def refuse_misfits(
             f"{name}: needs {GIVES[objective.needs]}, and data={chosen['data']} gives {given}; choose "
             f"{offering('data', 'gives', objective.needs)}"
         )
+    if objective.needs != "text" and source.packing != "none":
+        raise ConfigError(f"data.packing={source.packing}: {name} has a record a row; set it to none")
+    if objective.needs == "pair" and source.score_prompt:
+        raise ConfigError(f"data.score=all: {name} learns the side that is written; set it to answer")
     if source.streaming and objective.needs != "text":
         raise ConfigError(f"data.streaming=true: {name} needs all records at once; set it to false")
     if source.packing == "documents" and objective.needs == "text" and not objective.packs:
@@ -63,8 +67,7 @@ def offering(group: str, fact: str, value: str) -> str:
 
 def leaks(model: nn.Module) -> list[str]:
     """What to say of a causal model one of whose norms looks at other tokens."""
-    norm = model.stack.layers[0].attention.norms
-    if model.family == "encoder" or not any(one.over_tokens for one in norm):
+    if model.family == "encoder" or not any(norm.over_tokens for norm in model.stack.layers[0].ffn.norms):
         return []
     return [
         "norm: in training its statistics are those of the whole batch, so a token is told a little of those "

@@ -74,6 +74,15 @@ class Tagged(NamedTuple):
     entities: list[Named]
 
 
+class Span(NamedTuple):
+    """The best piece of a context: its characters, start + end score, and share among all pieces."""
+
+    start: int
+    end: int
+    score: float
+    share: float
+
+
 class Answered(NamedTuple):
     """context[start:end] of a question's context, and how probable it is among all pieces of the context."""
 
@@ -214,6 +223,9 @@ def answer(
 ) -> Iterator[Answered]:
     """The best piece of each question's context, which is read in windows of at most `limit` tokens.
 
+    Always a piece, also where the model would rather say that there is no answer: who asks wants the place,
+    and tf-eval weighs the two where the data have questions without an answer.
+
     Raises ConfigError, before any is read, for a context without text and a question that leaves it no room.
     """
     windows = []
@@ -225,8 +237,8 @@ def answer(
     examples = [[Example(w.tokens, segments=w.segments) for w in its] for its in windows]
     said = read(model, tokenizer.pad_id, examples, how.batch_size)
     for (question, context), its, scores in zip(questions, windows, said):
-        start, end, probability = best_span(its, context, scores)
-        yield Answered(question, context[start:end], start, end, probability)
+        best = best_span(its, context, scores)
+        yield Answered(question, context[best.start : best.end], best.start, best.end, best.share)
 
 
 def speaking(window: Window, context: str) -> np.ndarray:
@@ -234,9 +246,10 @@ def speaking(window: Window, context: str) -> np.ndarray:
     return np.array([bool(context[max(a, 0) : max(b, 0)].strip()) for a, b in window.spans])
 
 
-def best_span(windows: Sequence[Window], context: str, scores: Sequence[Tensor]) -> tuple[int, int, float]:
-    """The characters (from, to) of the piece with the highest start + end score, and its share in the sum of
-    exp(start + end) over all pieces, in all windows. A piece begins and ends in the context, in this order.
+def best_span(windows: Sequence[Window], context: str, scores: Sequence[Tensor]) -> Span:
+    """The piece with the highest start + end score, and its share in the sum of exp(start + end) over all
+    pieces, in all windows. A piece begins and ends at tokens that stand for text of the context, in this
+    order; a context without text has the piece (0, 0), of score -inf.
 
     scores: (2, L) of each window.
     """
@@ -250,4 +263,4 @@ def best_span(windows: Sequence[Window], context: str, scores: Sequence[Tensor])
         if pieces.max() > best:
             best = pieces.max().item()
             found = int(window.spans[first, 0]), int(window.spans[last, 1])
-    return *found, float((best - torch.stack(sums).logsumexp(0)).exp())
+    return Span(*found, float(best), float((best - torch.stack(sums).logsumexp(0)).exp()))

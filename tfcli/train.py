@@ -59,6 +59,11 @@ class Settings(NamedTuple):
     recompute: bool = False
     loss_chunk: Count | None = None
 
+    @property
+    def eval_limit(self) -> int | None:
+        """How many rows an evaluation reads; None: all."""
+        return self.eval_batches and self.eval_batches * self.batch_size
+
     def checked(self) -> Settings:
         """Itself. Raises ConfigError where one key makes another one mean nothing."""
         if self.patience is not None and self.eval_every is None:
@@ -284,7 +289,6 @@ class Run:
         on with the next step, does not make it up.
         """
         run, at = self.settings, self.at
-        limit = run.eval_batches and run.eval_batches * run.batch_size
         score = validation_loss(
             self.model,
             self.corpus.validation,
@@ -292,14 +296,15 @@ class Run:
             batch_size=run.micro_batch_size or run.batch_size,
             device=self.device,
             precision=self.precision,
-            limit=limit,
+            limit=run.eval_limit,
             should_stop=lambda: self.caught is not None,
             count_correct=self.model.family == "encoder",
         )
         if score is None:
             return
-        found = {"val_loss": score.loss, "val_perplexity": score.perplexity}
-        said = f"perplexity {score.perplexity:.2f}"
+        found, said = {"val_loss": score.loss}, f"perplexity {score.perplexity:.2f}"
+        if self.objective.says == "tokens":
+            found["val_perplexity"] = score.perplexity
         if score.accuracy is not None:
             found["val_accuracy"] = score.accuracy
             said = f"accuracy {score.accuracy:.1%}"
@@ -312,17 +317,21 @@ class Run:
         self.draw()
 
     def sample(self) -> None:
-        """Shows what the model writes now; the run's own random numbers are not touched."""
-        run = self.settings
-        how = {"bos": self.config.data.bos, "sampler": Sampler(temperature=0.8), "seed": self.at.step}
+        """Shows what the model writes now."""
+        prompt, text = self.settings.sample_prompt, self.written()
+        shown = f"{prompt!r} -> {text!r}" if self.model.family == "encoder_decoder" else repr(prompt + text)
+        self.say(f"step {self.at.step}: {shown}")
+
+    def written(self, **more: Any) -> str:
+        """What follows the sample prompt; the run's own random numbers are not touched."""
+        prompt, data = [self.settings.sample_prompt], self.config.data
+        how = {"bos": data.bos, "sampler": Sampler(temperature=0.8), "seed": self.at.step, **more}
         if self.model.family == "encoder_decoder":
-            how |= {"eos": self.config.data.eos, "start_id": self.objective.start_id}
-            (written,) = generate(self.model, self.tokenizer, sources=[run.sample_prompt], **how)
-            self.say(f"step {self.at.step}: {run.sample_prompt!r} -> {written.text!r}")
+            how |= {"sources": prompt, "eos": data.eos, "start_id": self.objective.start_id}
         else:
-            how["prefix"] = self.objective.prefix
-            (written,) = generate(self.model, self.tokenizer, [run.sample_prompt], **how)
-            self.say(f"step {self.at.step}: {run.sample_prompt + written.text!r}")
+            how |= {"prompts": prompt, "prefix": self.objective.prefix}
+        (completion,) = generate(self.model, self.tokenizer, **how)
+        return completion.text
 
     def draw(self, final: bool = False) -> None:
         problem = self.attempt("loss.png", lambda: self.log.draw(final=final))

@@ -60,6 +60,13 @@ def test_a_single_token_gives_the_bias_and_none_gives_no_harm() -> None:
     assert torch.equal(norm.running_mean, before)
 
 
+def test_what_is_not_finite_leaves_no_trace_in_the_running_statistics() -> None:
+    norm = BatchNorm(2).train()
+    norm(torch.tensor([[[1.0, 2.0], [float("inf"), 4.0]]]))
+    assert norm.running_mean.tolist() == [0.0, pytest.approx(0.3)]
+    assert torch.isfinite(norm.running_var).all()
+
+
 @pytest.mark.parametrize("family", ["decoder", "encoder", "encoder_decoder"])
 def test_in_training_a_models_padding_moves_no_logit_and_no_gradient(family: str) -> None:
     tokens, seen = cases.ids(3, 5), []

@@ -119,7 +119,11 @@ def score(
     chosen = own if own_data else OmegaConf.merge(config.data, {key: own[key] for key in ends})
     source = build.make(chosen, "data")
     check_gives(loaded, source, (loaded.config if own_data else config).choices.data)
-    return which.judge(bench, source, lambda: build.make(own, "data"))
+    try:
+        return which.judge(bench, source, lambda: build.make(own, "data"))
+    finally:  # what was left out may be why there is nothing to score
+        for notice in source.notices():
+            print(notice, file=sys.stderr)
 
 
 def check_gives(loaded: Loaded, source: Source, data: str) -> None:

@@ -12,7 +12,7 @@ from tfcli.data.buckets import Bucketed
 from tfcli.data.cache import tokenise, trained
 from tfcli.data.encoding import read
 from tfcli.data.feed import Shuffled
-from tfcli.data.packing import pack
+from tfcli.data.packing import Written, pack
 from tfcli.data.parts import PARTS, held_for_streaming, training_texts
 from tfcli.data.streaming import Streamed
 from tfcli.data.tokens import Encoder, Totals
@@ -31,6 +31,7 @@ def prepare(
     kind: Kind = "text",
     shifted: bool = True,
     labels: Sequence[str] | None = None,
+    written: Written | None = None,
     cache_dir: Path | str | None = None,
     rank: int = 0,
     world: int = 1,
@@ -39,10 +40,11 @@ def prepare(
 
     batch_size, over all ranks: how many rows a batch has, or batch_tokens: how many tokens, padding included,
     a batch has room for. kind: what the records are to teach. shifted: whether labels are the next tokens, of
-    text. labels: the classes or tags; None: those of the training part. facts: for each part its documents,
-    tokens, bytes, blank, unknown (see `tokens.Totals`), rows and labels, and the share of padding where rows
-    are sorted by length. cache_dir: None is the source's own, or tfcli in the user's cache folder. Raises
-    ConfigError if there is too little to learn from or to evaluate on.
+    text. labels: the classes or tags; None: those of the training part. written: how many tokens the target
+    has, at most, that an objective makes of a row of n tokens of text, for batch_tokens; None: there is none.
+    facts: for each part its documents, tokens, bytes, blank, unknown (see `tokens.Totals`), rows and labels,
+    and the share of padding where rows are sorted by length. cache_dir: None is the source's own, or tfcli in
+    the user's cache folder. Raises ConfigError if there is too little to learn from or to evaluate on.
     """
     _check_kind(source, kind, batch_tokens)
     how = {"seed": seed, "rank": rank, "world": world}
@@ -50,7 +52,8 @@ def prepare(
         return _streamed(source, tokenizer, seq_len, shifted, how)
     how |= {"batch_size": batch_size, "batch_tokens": batch_tokens}
     if kind == "text":
-        return _text(source, tokenizer, seq_len, shifted, cache_folder(source, cache_dir) / "tokens", how)
+        folder = cache_folder(source, cache_dir) / "tokens"
+        return _text(source, tokenizer, seq_len, shifted, written, folder, how)
     return _records(source, tokenizer, kind, seq_len, labels, how)
 
 
@@ -73,10 +76,16 @@ def cache_folder(source: Source, cache_dir: Path | str | None = None) -> Path:
 
 
 def _text(
-    source: Source, tokenizer: Tokenizer, seq_len: int, shifted: bool, folder: Path, how: dict[str, Any]
+    source: Source,
+    tokenizer: Tokenizer,
+    seq_len: int,
+    shifted: bool,
+    written: Written | None,
+    folder: Path,
+    how: dict[str, Any],
 ) -> Corpus:
     tokens, notices = tokenise(source, tokenizer, folder)
-    blocks = [pack(part, source.packing, seq_len, shifted) for part in tokens]
+    blocks = [pack(part, source.packing, seq_len, shifted, written) for part in tokens]
     totals = [part.totals for part in tokens]
     _check_train(source, totals[0], blocks[0], seq_len + shifted if source.packing == "stream" else 0)
     _check_validation(source, totals[1], blocks[1])
@@ -86,6 +95,7 @@ def _text(
     if budget is None:
         train = Shuffled(blocks[0], key=key, **how)
     else:
+        key += "" if written is None else " and targets"
         train = Bucketed(blocks[0], key=key, batch_tokens=budget, **how)
     notices += [*tokens[0].notices, *_left_out(totals), *_odd_rows(train, how["batch_size"])]
     if source.eos and tokenizer.eos_id is None and len(tokens[0].starts) > 2:

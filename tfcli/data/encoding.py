@@ -9,6 +9,7 @@ from tfcli.batch import IGNORE
 from tfcli.data import Document, Kind, Labelled, Question, Record, Source, Tagged
 from tfcli.data.parts import PARTS, Parts, in_batches, progress
 from tfcli.data.records import (
+    Crowded,
     around,
     covering,
     ends,
@@ -30,6 +31,8 @@ BATCH = 1 << 20  # characters that are encoded together, so that all cores have 
 SAID = {  # what is odd about n of all records of a part
     "long": "{n} of {all} {part} pairs have a side longer than train.seq_len={limit} and were left out",
     "empty": "{n} of {all} {part} records have a side without a token and were left out",
+    "question": "{n} of {all} {part} questions leave their text too little room in train.seq_len={limit} and "
+    "were left out",
     "cut": "{n} of {all} {part} records are longer than train.seq_len={limit} and were cut",
     "word": "{n} words of the {part} part are longer than train.seq_len={limit} and were cut",
 }
@@ -91,7 +94,11 @@ class Reader:
         for record, question in zip(records, self.tokenizer.encode_many(r.question for r in records)):
             ids, spans = known[record.context]
             where = f"{record.where or self.source.where}: question {record.id}".rstrip()
-            head, pieces = windows(self.tokenizer, question, len(ids), self.limit, None, where)
+            try:
+                head, pieces = windows(self.tokenizer, question, len(ids), self.limit, None, where)
+            except Crowded:
+                part.odd["question"] += 1
+                continue
             answers = _answers(record, spans, where)
             for at in pieces:
                 tokens = [*head, *ids[at.start : at.stop], *tail]

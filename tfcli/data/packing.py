@@ -15,6 +15,8 @@ import numpy as np
 from tfcli.data import Blocks, Example, Packing
 from tfcli.data.tokens import Tokens
 
+Written = Callable[[int], int]  # of a row's n tokens -> how many its target has at most
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -23,6 +25,7 @@ class Stream:
     tokens: Tokens
     seq_len: int
     shift: int = 1  # how many tokens further a label is than its input, 0 or 1
+    written: Written | None = None  # None: rows have no target of their own
 
     def __len__(self) -> int:
         return max(0, -(-(len(self.tokens.ids) - self.shift) // self.seq_len))
@@ -33,7 +36,7 @@ class Stream:
 
     def sizes(self) -> np.ndarray:
         begins, ends = self._bounds()
-        return sized(ends - begins - self.shift)
+        return sized(ends - begins, self.shift, self.written)
 
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
         begins = np.arange(len(self)) * self.seq_len
@@ -55,6 +58,7 @@ class Packed:
     rows: np.ndarray  # (rows + 1,)
     shared: bool  # whether a row may hold several pieces, which are then told apart
     shift: int = 1  # how many tokens further a label is than its input, 0 or 1
+    written: Written | None = None  # None: rows have no target of their own
 
     def __len__(self) -> int:
         return len(self.rows) - 1
@@ -64,7 +68,8 @@ class Packed:
         return self._by_row(scored(self.starts + self.lengths) - scored(self.starts + self.shift))
 
     def sizes(self) -> np.ndarray:
-        return sized(self._by_row(self.lengths - self.shift))
+        shifts = self.shift * np.diff(self.rows)  # of each row, one a piece
+        return sized(self._by_row(self.lengths), shifts, self.written)
 
     def _by_row(self, of_pieces: np.ndarray) -> np.ndarray:
         return np.add.reduceat(of_pieces, self.rows[:-1]) if len(self) else of_pieces
@@ -83,9 +88,15 @@ class Packed:
         return Example(ids, np.repeat(np.arange(len(lengths)), lengths), positions, score, place=place)
 
 
-def sized(inputs: np.ndarray) -> np.ndarray:
-    """Numbers of inputs (rows,) as the sizes of rows without a target (rows, 2)."""
-    return np.stack([inputs, np.zeros_like(inputs)], axis=1)
+def sized(lengths: np.ndarray, shifts: np.ndarray | int, written: Written | None) -> np.ndarray:
+    """Rows of so many tokens (rows,), `shifts` of which are no inputs, as the sizes of source and target
+    (rows, 2).
+    """
+    if written is None:
+        return np.stack([lengths - shifts, np.zeros_like(lengths)], axis=1)
+    known, where = np.unique(lengths, return_inverse=True)
+    target = np.array([written(n) for n in known.tolist()], dtype=np.int64)
+    return np.stack([lengths - shifts, target[where]], axis=1)
 
 
 def counter(tokens: Tokens) -> Callable[[np.ndarray], np.ndarray]:
@@ -96,21 +107,24 @@ def counter(tokens: Tokens) -> Callable[[np.ndarray], np.ndarray]:
     return lambda n: total[n]
 
 
-def pack(tokens: Tokens, packing: Packing, seq_len: int, shifted: bool = True) -> Blocks:
+def pack(
+    tokens: Tokens, packing: Packing, seq_len: int, shifted: bool = True, written: Written | None = None
+) -> Blocks:
     """The rows of at most `seq_len` inputs that hold all of the tokens.
 
     shifted: whether labels are the next tokens, so that a row needs one token more than it has inputs.
+    written: how many tokens are written of a row of n, at most; None: nothing beside what is read.
     """
-    shift = int(shifted)
+    how = {"shift": int(shifted), "written": written}
     if packing == "stream":
-        return Stream(tokens, seq_len, shift)
-    starts, lengths = pieces(tokens.starts, seq_len, shift)
+        return Stream(tokens, seq_len, **how)
+    starts, lengths = pieces(tokens.starts, seq_len, how["shift"])
     if packing == "none":
-        return Packed(tokens, starts, lengths, np.arange(len(starts) + 1), shared=False, shift=shift)
-    rows = best_fit(lengths - shift, seq_len)
+        return Packed(tokens, starts, lengths, np.arange(len(starts) + 1), shared=False, **how)
+    rows = best_fit(lengths - how["shift"], seq_len)
     order = np.array([piece for row in rows for piece in row], dtype=np.int64)
     ends = np.cumsum([0, *map(len, rows)])
-    return Packed(tokens, starts[order], lengths[order], ends, shared=True, shift=shift)
+    return Packed(tokens, starts[order], lengths[order], ends, shared=True, **how)
 
 
 def pieces(starts: np.ndarray, seq_len: int, shift: int = 1) -> tuple[np.ndarray, np.ndarray]:

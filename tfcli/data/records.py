@@ -29,6 +29,10 @@ class Window(NamedTuple):
     spans: np.ndarray  # (L, 2) the characters of the context that a token stands for; (-1, -1) elsewhere
 
 
+class Crowded(ConfigError):
+    """A question leaves too little room for its context."""
+
+
 def encode_source(tokenizer: Tokenizer, text: str, bos: bool = True, eos: bool = True) -> Ids:
     """What the encoder of an encoder-decoder reads."""
     head, tail = ends(tokenizer, bos, eos)
@@ -67,8 +71,8 @@ def encode_question(
 ) -> list[Window]:
     """A question with each window of its context, of at most `limit` tokens; windows share `stride` of them.
 
-    stride: None is a quarter of `limit`. where: what to call the question in a ConfigError, which is raised
-    if it leaves too little room for its context.
+    stride: None is a quarter of `limit`. where: what to call the question in what is raised, `Crowded`, if it
+    leaves too little room for its context.
     """
     ids, spans = tokenizer.encode_offsets(context)
     spans, n = trimmed(context, spans), len(ids)
@@ -154,10 +158,10 @@ def word_rows(tokenizer: Tokenizer, words: Sequence[Ids], limit: int) -> list[tu
 def windows(
     tokenizer: Tokenizer, question: Ids, n: int, limit: int, stride: int | None, where: str
 ) -> tuple[Ids, list[range]]:
-    """What stands before each window, and the windows of a context of n tokens."""
+    """What stands before each window, and the windows of a context of n tokens. Raises Crowded."""
     stride = limit // 4 if stride is None else stride
     if len(question) > limit // 2:
-        raise ConfigError(
+        raise Crowded(
             f"{where}: the question has {len(question)} tokens, more than half of train.seq_len={limit}; "
             "raise it, or leave the question out"
         )
@@ -165,7 +169,7 @@ def windows(
     head = [*head, *question, *tail]
     room = limit - len(head) - len(tail)
     if room < min(n, stride + 1):
-        raise ConfigError(
+        raise Crowded(
             f"{where}: beside the question there is room for {max(0, room)} tokens of its text in "
             f"train.seq_len={limit}, and windows share {stride}; raise it"
         )

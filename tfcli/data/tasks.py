@@ -19,6 +19,7 @@ class Task(Source):
 
     gives: ClassVar[frozenset[Kind]] = frozenset({"text", "pair"})
     where: ClassVar[str] = "data"
+    separator: ClassVar[str] = "="  # what a prompt ends in
     packing: Packing = "none"
     score: Score = "answer"
     n_train: Count = 10_000
@@ -88,7 +89,7 @@ class Strings(Task):
             left[size] -= 1
             if not left[size]:
                 del left[size]
-            yield Document(self.answer(word), f"{word}=")
+            yield Document(self.answer(word), word + self.separator)
 
     def answer(self, word: str) -> str:
         """What stands behind the equals sign."""
@@ -133,4 +134,4 @@ class Add(Task):
             pair = (draw.randrange(limit), draw.randrange(limit))
             if pair not in seen:
                 seen.add(pair)
-                yield Document(str(sum(pair)), f"{pair[0]}+{pair[1]}=")
+                yield Document(str(sum(pair)), f"{pair[0]}+{pair[1]}{self.separator}")

@@ -78,7 +78,7 @@ class Made(NamedTuple):
     records: list[Any]
     rows: Rows
     owners: list[int]  # of each row, the number of its record
-    odd: dict[str, int]  # how many records were left out or cut
+    odd: dict[str, int]  # how many records were left out, cut, or are unread
 
     @property
     def kept(self) -> list[Any]:
@@ -100,7 +100,13 @@ def made_of(bench: Bench, source: Source, records: Sequence[Record]) -> Made:
     if labelled:
         names.check(source.where)
     if not owners:
-        raise ConfigError(f"{source.where}: there is nothing to score in {len(records)} records")
+        long = (
+            f"; window={bench.how.window} is too short for them"
+            if part.odd["long"] + part.odd["question"]
+            else ""
+        )
+        raise ConfigError(f"{source.where}: there is nothing to score in {len(records)} records{long}")
     counts = {"left_out": part.odd["long"] + part.odd["empty"], "cut": part.odd["cut"] + part.odd["word"]}
+    counts["unread"] = part.odd["question"]
     rows = part.finished(kind, names if labelled else None)
     return Made(list(records), rows, owners, {name: n for name, n in counts.items() if n})

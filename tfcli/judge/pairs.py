@@ -39,7 +39,8 @@ def judge_written(
     b, c, same = bleu(found, wanted, by), chrf(found, wanted), exact(found, wanted)
     numbers = {"bleu": b.value, "bleu_ci": b.ci, "chrf": c.value, "chrf_ci": c.ci}
     numbers |= {"exact_match": float(same.mean()), "exact_match_ci": of_mean(same)}
-    rivals = {"copy": [pair.prompt for pair in pairs]}
+    separator = getattr(source, "separator", "")  # is no part of what is read
+    rivals = {"copy": [pair.prompt.removesuffix(separator) for pair in pairs]}
     rivals |= {} if frequent is None else {"constant": [frequent] * len(pairs)}
     for name, texts in rivals.items():
         numbers |= {f"{name}_bleu": bleu(texts, wanted, by).value, f"{name}_chrf": chrf(texts, wanted).value}

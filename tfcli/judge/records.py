@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from tfcli.batch import IGNORE
 from tfcli.data import Labelled, Question, Source, Tagged
 from tfcli.data.records import encode_question
 from tfcli.judge import Bench, Numbers, made_of, read
+from tfcli.predict import best_span
 from tfcli.scores import of_answers, of_classes, of_entities
 
 
@@ -52,7 +52,10 @@ def judge_tags(bench: Bench, source: Source, records: Sequence[Tagged]) -> Numbe
 
 
 def judge_answers(bench: Bench, source: Source, records: Sequence[Question]) -> Numbers:
-    """Loss, exact match and F1 of answers: of each question the best span in all windows of its context."""
+    """Loss, exact match and F1 of answers: of each question the best span in all windows of its context.
+
+    A question that leaves its context no room is `unread`: its answer is "", and it has no loss.
+    """
     made = made_of(bench, source, records)
     score, scores = read(bench, made.rows, list)
     of_record: dict[int, list[Tensor]] = defaultdict(list)
@@ -60,8 +63,8 @@ def judge_answers(bench: Bench, source: Source, records: Sequence[Question]) -> 
         of_record[owner].append(of_window)
     may_refuse = any(not record.answers for record in records)  # else the question is where, not whether
     pairs = [
-        (answer_of(bench, record, its, may_refuse), [answer.text for answer in record.answers])
-        for record, its in zip(made.kept, of_record.values())
+        (answer_of(bench, record, of_record[i], may_refuse), [answer.text for answer in record.answers])
+        for i, record in enumerate(made.records)
     ]
     return {
         "loss": score.loss,
@@ -72,23 +75,17 @@ def judge_answers(bench: Bench, source: Source, records: Sequence[Question]) -> 
 
 
 def answer_of(bench: Bench, record: Question, scores: Sequence[Tensor], may_refuse: bool) -> str:
-    """The piece of the context with the highest start + end score; "" where there is none and it may be so.
+    """The piece of the context with the highest start + end score; "" where there is none and it may be so,
+    and where no window was read.
 
     scores: (2, T) of each window. The score of no answer is that of the first token, in the window that is
     least for it  (Devlin et al. 2019, section 4.3).
     """
-    windows = encode_question(bench.tokenizer, record.question, record.context, bench.how.window)
-    found = [(*best_span(its, window.spans), window.spans) for its, window in zip(scores, windows)]
-    score, first, last, spans = max(found, key=lambda span: span[0])
-    if may_refuse and min(float(its[:, 0].sum()) for its in scores) > score:
+    if not scores:
         return ""
-    return record.context[spans[first, 0] : spans[last, 1]]
-
-
-def best_span(scores: Tensor, spans: np.ndarray) -> tuple[float, int, int]:
-    """(2, T) -> the highest score of a first and a last token of the context, and which these are."""
-    inside = torch.from_numpy(spans[:, 0] >= 0)
-    starts, ends = (s[: len(spans)].masked_fill(~inside, -torch.inf) for s in scores)
-    both = (starts[:, None] + ends).masked_fill(torch.ones(len(spans), len(spans)).tril(-1) > 0, -torch.inf)
-    at = int(both.argmax())
-    return float(both.flatten()[at]), at // len(spans), at % len(spans)
+    windows = encode_question(bench.tokenizer, record.question, record.context, bench.how.window)
+    scores = [its[:, : len(window.tokens)] for its, window in zip(scores, windows)]
+    best = best_span(windows, record.context, scores)
+    if may_refuse and min(float(its[:, 0].sum()) for its in scores) > best.score:
+        return ""
+    return record.context[best.start : best.end]

@@ -49,7 +49,8 @@ class TokenEmbedding(nn.Module):
         if self.scale is not None:
             x = x * self.scale
         if self.segments is not None:
-            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+            alike = segments is None or len(self.segments.weight) == 1  # one kind: all are of it
+            x = x + (self.segments.weight[0] if alike else self.segments(segments))
         x = add_position(x)
         x = x if self.norm is None else self.norm(x, present)
         return x if self.dropout is None else self.dropout(x)

@@ -102,7 +102,8 @@ class BatchNorm(Norm):
 
     @torch.no_grad()
     def remember(self, mean: Tensor, var: Tensor, n: Tensor) -> None:
-        """The running statistics with those of n more tokens."""
-        self.running_mean.lerp_(mean, self.momentum * (n > 0).to(mean.dtype))
+        """The running statistics with those of n more tokens; what is not finite leaves no trace."""
         unbiased = var * n / (n - 1).clamp(min=1)
-        self.running_var.lerp_(unbiased, self.momentum * (n > 1).to(var.dtype))
+        for running, new, least in ((self.running_mean, mean, 1), (self.running_var, unbiased, 2)):
+            moved = running.lerp(new, self.momentum)
+            running.copy_(torch.where((n >= least) & new.isfinite(), moved, running))
