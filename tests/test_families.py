@@ -163,3 +163,18 @@ def test_evaluation_takes_the_plain_loss_and_training_the_smoothed_one(tmp_path:
         losses.append({key: value for row in metrics(out) for key, value in row.items()})
     assert losses[0]["val_loss"] == pytest.approx(losses[1]["val_loss"], abs=1e-6)
     assert losses[0]["loss"] != pytest.approx(losses[1]["loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize("preset", ["t5", "bart"])
+def test_a_budget_of_tokens_counts_what_is_read_and_what_is_written(preset: str, tmp_path: Path) -> None:
+    from tfcli import assemble
+    from tfcli.cli.door import compose
+
+    own = [*SMALL, f"preset={preset}", *text(tmp_path), "data.packing=none", "train.batch_tokens=90"]
+    own += ["objective.n_sentinels=8"] if preset == "t5" else []
+    run = assemble.assemble(assemble.plan(compose("train", [*own, f"out={tmp_path / 'run'}"])))
+    sizes = []
+    for _ in range(12):
+        batch = run.objective(run.corpus.train.draw(1))
+        sizes.append(batch.inputs.numel() + batch.source.numel())
+    assert 45 < max(sizes) <= 90

@@ -123,7 +123,7 @@ def test_a_model_whose_texts_have_no_bos_reads_it_for_an_empty_prompt_only() -> 
 
 @pytest.mark.parametrize(
     "n_prompt, n_new, fits",
-    [(10, 20, False), (15, 1, True), (16, 1, False), (17, 1, False), (8, 8, True), (8, 9, False)],
+    [(10, 20, False), (16, 1, True), (16, 2, False), (17, 1, False), (8, 9, True), (8, 10, False)],
 )
 def test_what_is_longer_than_the_table_is_refused_up_front(n_prompt: int, n_new: int, fits: bool) -> None:
     model = chaotic(LETTERS.vocab_size, context=16)
@@ -139,7 +139,7 @@ def test_what_is_longer_than_the_table_is_refused_up_front(n_prompt: int, n_new:
 def test_without_a_number_of_new_tokens_a_text_fills_the_table() -> None:
     model = chaotic(LETTERS.vocab_size, context=16)
     done = generate(model, LETTERS, ["a" * 5, "a"], ignore_eos=True)
-    assert [len(d.ids) for d in done] == [10, 14]
+    assert [len(d.ids) for d in done] == [11, 15]
     assert len(generate(chaotic(LETTERS.vocab_size), LETTERS, ["a"], ignore_eos=True)[0].ids) == 128
 
 
@@ -314,9 +314,14 @@ def test_a_model_can_be_trained_after_it_was_decoded_in_training() -> None:
     assert model.training and all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_texts_of_different_lengths_fill_the_same_table() -> None:
-    done = generate(decoder("position=learned"), LETTERS, ["a" * 30, "a"], ignore_eos=True)
-    assert [len(d.ids) for d in done] == [9, 38]
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("cache", [True, False])
+def test_texts_of_different_lengths_fill_the_same_table(cache: bool, beams: int) -> None:
+    model, how = decoder("position=learned"), {"ignore_eos": True, "cache": cache, "num_beams": beams}
+    done = generate(model, LETTERS, ["a" * 39, "a" * 30, "a"], **how)
+    assert [len(d.ids) for d in done] == [1, 10, 39]  # with BOS and less the last one: 40 positions each
+    with pytest.raises(ConfigError, match="41 tokens is too long: this model has 40 positions"):
+        generate(model, LETTERS, ["a" * 40], **how)
 
 
 # --- beams -----------------------------------------------------------------------------------------------
@@ -418,9 +423,9 @@ def alike(some: list[Completion], others: list[Completion]) -> bool:
 class Copier(Scripted):
     """An encoder-decoder that writes its source; what its decoder reads is kept."""
 
-    def __init__(self) -> None:
-        super().__init__(LETTERS.vocab_size, lambda row: [])
-        self.family, self.source_context, self.read = "encoder_decoder", 8, []
+    def __init__(self, vocab_size: int = LETTERS.vocab_size, room: int = 8) -> None:
+        super().__init__(vocab_size, lambda row: [])
+        self.family, self.source_context, self.read = "encoder_decoder", room, []
 
     def begin(self, source: Tensor, positions: Tensor | None = None) -> Any:
         state = super().begin()
@@ -465,6 +470,58 @@ def test_a_prompt_beside_a_source_is_how_its_text_begins() -> None:
         generate(model, LETTERS, ["a", "b"], **how)
 
 
+MASKS, SENTINELS = ("<mask>",), ("<extra_id_0>", "<extra_id_1>")
+
+
+def written_of(recipe: Any, source: str, **how: Any) -> tuple[list[str], str]:
+    """The tokens that are read of a source, and the text of a model that writes the same."""
+    tokenizer = recipe.train(["a cat sat on the cat and the cat sat on a mat"] * 9)
+    model = Copier(tokenizer.vocab_size, 99)
+    how = {"sources": [source], "start_id": tokenizer.pad_id, "bos": False} | how
+    (done,) = generate(model, tokenizer, **how)
+    return [tokenizer.decode([i], skip_special=False) for i in model.sources[0]], done.text
+
+
+@pytest.mark.parametrize("source", ["a [MASK]b<mask>", "a <mask>b[MASK]"])
+def test_a_denoising_model_is_given_its_masks(source: str) -> None:
+    read, text = written_of(Byte(extra=MASKS), source, special=MASKS)
+    assert read == ["a", " ", "<mask>", "b", "<mask>", "<eos>"] and text == "a b"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_sentinels_are_read_and_those_that_are_written_are_shown(streamed: bool) -> None:
+    heard: list[str] = []
+    how = {"on_text": lambda number, piece: heard.append(piece)} if streamed else {}
+    source = "a<extra_id_0>é<extra_id_1> <extra_id_2>"  # the last is no token of the objective
+    recipe = Byte(extra=(*MASKS, *SENTINELS, "<extra_id_2>"))
+    read, text = written_of(recipe, source, special=SENTINELS, **how)
+    assert text == source and "".join(heard) == (source if streamed else "")
+    assert [piece for piece in read if len(piece) > 1] == [*SENTINELS, "<eos>"]
+    (beams,) = written_of(recipe, source, special=SENTINELS, num_beams=2)[1:]
+    assert beams == source
+    stopped = written_of(recipe, source, special=SENTINELS, stop=("<extra_id_1>",))[1]
+    assert stopped == "a<extra_id_0>é"
+
+
+def test_the_blank_before_a_mask_is_the_masked_words_where_words_hold_theirs() -> None:
+    bpe = Bpe(vocab_size=300, extra=MASKS)
+    read, _ = written_of(bpe, "a [MASK] sat", special=MASKS)
+    assert read == ["a", "<mask>", " sat", "<eos>"]
+    assert written_of(Byte(extra=MASKS), "a [MASK]", special=MASKS)[0] == ["a", " ", "<mask>", "<eos>"]
+
+
+@pytest.mark.parametrize("source", ["a [MASK]", "<mask>", "<extra_id_0>"])
+def test_without_special_tokens_of_the_objective_all_of_a_source_is_text(source: str) -> None:
+    read, text = written_of(Byte(extra=(*MASKS, *SENTINELS)), source)
+    assert read == [*source, "<eos>"] and text == source
+
+
+def test_a_mask_for_a_model_that_knows_none_is_refused_with_what_it_knows() -> None:
+    said = r"source 1 has \[MASK\], .* no mask token; write <extra_id_0>, <extra_id_1>"
+    with pytest.raises(ConfigError, match=said):
+        written_of(Byte(extra=(*MASKS, *SENTINELS)), "a [MASK]", special=SENTINELS)
+
+
 def test_the_start_token_counts_as_nothing_seen() -> None:
     model = Copier()
     model.scores = lambda rows, length: torch.tensor([[0.0] * 7 + [3.0, 2.9] + [0.0] * 7])[:, None]
@@ -490,9 +547,11 @@ def test_an_encoder_decoder_says_what_it_wants(given: dict, said: str) -> None:
 def test_an_encoder_decoder_writes_no_more_than_its_decoder_has_positions_for() -> None:
     model = both("bart")  # 32 positions
     how = {"sources": ["a"], "start_id": 0, "ignore_eos": True}
-    assert len(generate(model, LETTERS, **how)[0].ids) == 31
-    with pytest.raises(ConfigError, match="max_new_tokens=32: with the start token that is 33 positions"):
-        generate(model, LETTERS, max_new_tokens=32, **how)
+    done = generate(model, LETTERS, **how)
+    assert len(done[0].ids) == 32 and done == generate(model, LETTERS, cache=False, **how)
+    assert len(generate(model, LETTERS, num_beams=2, **how)[0].ids) == 32
+    with pytest.raises(ConfigError, match="max_new_tokens=33: with the start token that is 33 positions"):
+        generate(model, LETTERS, max_new_tokens=33, **how)
 
 
 def test_a_decoder_reads_no_source_and_an_encoder_writes_nothing() -> None:

@@ -11,13 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tfcli import predict
 from tfcli.batch import IGNORE, PAD, Batch, pad
 from tfcli.data import Answer, Document, Labelled, Question, Source, Tagged
+from tfcli.data.tasks import Copy
 from tfcli.data.tokens import Encoder
 from tfcli.errors import ConfigError
 from tfcli.evaluate import Settings
 from tfcli.judge import Bench, pairs
-from tfcli.judge.records import best_span, judge_answers, judge_labels, judge_tags
+from tfcli.judge.records import judge_answers, judge_labels, judge_tags
 from tfcli.judge.text import judge_text
 from tfcli.judge.which import frequent_target, judge, judge_one, settled
 from tfcli.objective.causal_lm import CausalLM
@@ -237,17 +239,45 @@ def test_no_answer_is_given_only_where_the_data_have_questions_without_one():
     assert judge_answers(bench(Says(at_digits), Stand("answer")), Listed([]), wrong)["exact_match"] == 0
 
 
-def test_a_span_never_ends_before_it_begins_and_stays_in_the_context():
-    draw = np.random.default_rng(0)
-    for _ in range(50):
-        scores, inside = torch.from_numpy(draw.normal(size=(2, 9))), draw.random(7) < 0.7
-        inside[draw.integers(7)] = True
-        spans = np.where(inside[:, None], 1, -1).repeat(2, 1)
-        expected = max(
-            (float(scores[0, i] + scores[1, j]), i, j)
-            for i in range(7) for j in range(i, 7) if inside[i] and inside[j]
-        )  # fmt: skip
-        assert best_span(scores, spans) == pytest.approx(expected)
+def test_an_evaluation_gives_the_answer_that_is_given_to_who_asks(monkeypatch):
+    draw, said = torch.Generator().manual_seed(1), []
+    asked = [question(f"the  {word} \n on  " + "é x " * n, word) for word, n in (("cat", 1), ("dog", 30))] * 4
+
+    class Drawn(Says):
+        """Scores by the tokens of a row, whatever the batch; blanks have the highest."""
+
+        head = type("Head", (), {"says": "span"})()
+
+        def __init__(self) -> None:
+            super().__init__(None)
+            self.table = nn.Parameter(torch.randn(2, TOKENIZER.vocab_size, generator=draw))
+            self.table.data[:, TOKENIZER.encode(" ")[0]] = 9.0
+
+        def forward(self, batch: Batch) -> Tensor:
+            there = batch.positions != PAD if batch.positions is not None else batch.inputs >= 0
+            return self.table[:, batch.inputs].movedim(0, 1).masked_fill(~there[:, None], -1e30)
+
+    def seen(pairs, by):
+        said.extend(answer for answer, _ in pairs)
+        return {}
+
+    monkeypatch.setattr("tfcli.judge.records.of_answers", seen)
+    model = Drawn()
+    judge_answers(bench(model, Stand("answer")), Listed([]), asked)
+    wanted = predict.answer(
+        model, TOKENIZER, [(q.question, q.context) for q in asked], predict.Settings(), limit=40
+    )
+    assert said == [one.answer for one in wanted] and all(text == text.strip() != "" for text in said)
+
+
+def test_a_question_that_leaves_its_context_no_room_is_unread_and_wrong():
+    asked = [question("abc 1 Def 2 x", "1 Def 2"), question("1 2", "1 2", ask="long " * 9)]
+    asked += [question("x 1 2", "1 2")]
+    found = judge(bench(Says(at_digits), Stand("answer")), Listed(asked), pytest.fail)
+    assert (found["unread"], found["questions"]) == (1, 3)
+    assert found["exact_match"] == found["f1"] == pytest.approx(2 / 3)
+    with pytest.raises(ConfigError, match="nothing to score in 1 records; window=40 is too short"):
+        judge(bench(Says(at_digits), Stand("answer")), Listed(asked[1:2]), pytest.fail)
 
 
 # --- pairs --------------------------------------------------------------------------------------------------
@@ -301,6 +331,21 @@ def test_what_is_written_is_compared_with_the_targets_beside_copying_and_the_mos
         {"source": "ab", "reference": "ba", "hypothesis": "ba"},
         {"source": "hello", "reference": "olleh", "hypothesis": "olleh"},
     ]
+
+
+def test_what_only_parts_source_and_target_is_not_copied(monkeypatch):
+    pytest.importorskip("sacrebleu")
+    copied = lambda model, tokenizer, given, how, *, sources, start_id: (  # noqa: E731
+        type("Completion", (), {"text": source})() for source in sources
+    )
+    monkeypatch.setattr(pairs.generate, "completions", copied)
+    judged = bench(Says(uniform, "encoder_decoder"), Stand("pair"), decode=True)
+    task = Copy(n_train=20, n_validation=5)
+    found = judge(judged, task, lambda: task)
+    assert found["copy_exact_match"] == 1 and found["exact_match"] == 0  # of what is read, with its "="
+    source = Listed([Document("ab", "ab => "), Document("x", "y => ")])
+    source.separator = " => "
+    assert judge(judged, source, lambda: source)["copy_exact_match"] == 0.5
 
 
 def test_without_the_training_data_there_is_no_constant_to_compare_with():

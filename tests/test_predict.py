@@ -245,9 +245,9 @@ def test_the_best_span_is_that_of_all_pairs_in_order_within_the_context(seed: in
                 score = (starts[i] + ends[j]).item()
                 total += math.exp(score)
                 best = max(best, (score, (int(window.spans[i, 0]), int(window.spans[j, 1]))))
-    start, end, probability = best_span(windows, context, scores)
-    assert (start, end) == best[1]
-    assert probability == pytest.approx(math.exp(best[0]) / total, rel=1e-5)
+    found = best_span(windows, context, scores)
+    assert (found.start, found.end) == best[1] and found.score == pytest.approx(best[0])
+    assert found.share == pytest.approx(math.exp(best[0]) / total, rel=1e-5)
 
 
 def test_nothing_but_context_can_be_an_answer() -> None:
@@ -256,7 +256,7 @@ def test_nothing_but_context_can_be_an_answer() -> None:
     for i, j in itertools.product(range(6), repeat=2):
         scores = torch.zeros(2, 6)
         scores[0, i] = scores[1, j] = 50.0
-        start, end, probability = best_span([window], "ab cd", [scores])
+        start, end, _, probability = best_span([window], "ab cd", [scores])
         assert 0 <= start < end <= 5 and "ab cd"[start:end].strip() and 0 < probability <= 1
         if i <= j and {i, j} <= {2, 4}:
             assert (start, end) == (spans[i, 0], spans[j, 1]) and probability > 0.99

@@ -145,6 +145,7 @@ def assemble(plan: Plan) -> Run:
         batch_tokens=settings.batch_tokens,
         kind=objective.needs,
         shifted=objective.shifted,
+        written=objective.beyond if text and objective.family == "encoder_decoder" else None,
         labels=build.plain(config.head).get("labels"),
     )
     if corpus.labels is not None:

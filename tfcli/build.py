@@ -106,7 +106,7 @@ def model(config: Any, vocab_size: int, fill: bool = True) -> nn.Module:
     """The model that the groups describe; `fill` it by `init` under torch's seed, or leave that to a
     checkpoint.
     """
-    size = settings(Size, config.size, "size")
+    settings(Size, config.size, "size")
 
     def make_norm() -> nn.Module:
         return make(config.norm, "norm")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 OnText = Callable[[int, str], None]  # hears (number of the completion, next piece of its text)
@@ -18,11 +19,12 @@ class Detokenizer:
 
     Decoders look back (a first word loses its space, a character may take several ids), so an id's text is
     what it adds to the decoded window of ids before it. A piece that ends in a broken character waits for the
-    rest of it; a character that is never finished is left out.
+    rest of it; a character that is never finished is left out. shown: special tokens that are text here.
     """
 
-    def __init__(self, tokenizer: Any, prompt: list[int]) -> None:
-        self._decode, self._silent = tokenizer.decode, tokenizer.special_ids
+    def __init__(self, tokenizer: Any, prompt: list[int], shown: Collection[int] = ()) -> None:
+        self._silent = tokenizer.special_ids - set(shown)
+        self._decode = partial(tokenizer.decode, skip_special=False) if shown else tokenizer.decode
         self._window = self._context([i for i in prompt if i not in self._silent])
         self._said = len(self._decode(self._window))  # how much of the window's text is out
         self._piece = 0  # where in the window the last piece began ...
@@ -50,7 +52,7 @@ class Detokenizer:
 
     def read(self, ids: list[int]) -> str:
         """What pushing each and closing gives, at once."""
-        text = self._decode(self._window + ids)
+        text = self._decode(self._window + [i for i in ids if i not in self._silent])
         return "".join([*map(self.push, ids), self.close()]) if text.endswith(HALF) else text[self._said :]
 
     @property
@@ -122,9 +124,14 @@ class Transcript:
     """The text of one completion, followed token by token only where somebody wants to know."""
 
     def __init__(
-        self, tokenizer: Any, prompt: list[int], stop: tuple[str, ...], hear: Callable[[str], None] | None
+        self,
+        tokenizer: Any,
+        prompt: list[int],
+        stop: tuple[str, ...],
+        hear: Callable[[str], None] | None,
+        shown: Collection[int] = (),
     ) -> None:
-        self._detokenizer, self._stops = Detokenizer(tokenizer, prompt), StopStrings(stop)
+        self._detokenizer, self._stops = Detokenizer(tokenizer, prompt, shown), StopStrings(stop)
         self._hear = hear
         self.followed = bool(stop) or hear is not None
         self.text = ""

@@ -67,11 +67,8 @@ class Settings:
         if self.sampler.draws:
             raise ConfigError(beams + "beams are not drawn; choose sampler=greedy, or num_beams=1")
         if self.sampler.penalises:
-            raise ConfigError(
-                beams
-                + "sampler.repetition_penalty would change what beams are ranked by; leave it out, and set "
-                "no_repeat_ngram_size instead"
-            )
+            why = "sampler.repetition_penalty would change what beams are ranked by; leave it out, and set "
+            raise ConfigError(f"{beams}{why}no_repeat_ngram_size instead")
         if self.n_samples > 1:
             raise ConfigError(beams + f"n_samples={self.n_samples} is for draws; set n_best instead")
         if self.stop:
@@ -105,17 +102,18 @@ def generate(
     sources: Sequence[str] | None = None,
     start_id: int | None = None,
     prefix: bool = False,
+    special: Sequence[str] = (),
     **settings: Any,
 ) -> list[Completion]:
     """Completions in the order of the prompts or sources, those of one together, the best first.
 
     on_text(number, piece) hears of each completion's text as it comes. sources, start_id: what an
     encoder-decoder reads, and its decoder's first token, as its objective says; prompts beside them are what
-    its texts are to begin with. prefix: a prompt's tokens all see each other, as a decoder's
-    objective says. settings: the fields of `Settings`.
+    its texts are to begin with. special: names that are special tokens in sources. prefix: a prompt's tokens
+    all see each other. Both as the objective says. settings: the fields of `Settings`.
     """
     how = Settings(**settings)
-    facts = {"sources": sources, "start_id": start_id, "prefix": prefix}
+    facts = {"sources": sources, "start_id": start_id, "prefix": prefix, "special": special}
     return list(completions(model, tokenizer, prompts, how, on_text, **facts))
 
 
@@ -129,6 +127,7 @@ def completions(
     sources: Sequence[str] | None = None,
     start_id: int | None = None,
     prefix: bool = False,
+    special: Sequence[str] = (),
 ) -> Iterator[Completion]:
     """The same, each batch as soon as it is done. Raises ConfigError before anything is written."""
     refuse_misfits(model, tokenizer, prompts, how, on_text, sources)
@@ -136,7 +135,8 @@ def completions(
         openings = of_prompts(model, tokenizer, prompts, how.max_new_tokens, how.bos, prefix)
     else:
         ends = (how.bos is not False, how.eos is not False)
-        openings = of_sources(model, tokenizer, sources, prompts, how.max_new_tokens, ends, start_id)
+        most = how.max_new_tokens
+        openings = of_sources(model, tokenizer, sources, prompts, most, ends, start_id, special)
     rules = constraints(tokenizer, how)
     rules.fit([opening.limit for opening in openings], tokenizer.vocab_size)
     texts = [{"source": None, "prompt": None} for _ in openings]
@@ -165,9 +165,10 @@ def written(
     def row(number: int) -> Row:
         which, sample = divmod(number, how.n_samples)
         hear = on_text and partial(on_text, number)
-        transcript = Transcript(tokenizer, openings[which].ids, how.stop, hear)
+        opening = openings[which]
+        transcript = Transcript(tokenizer, opening.ids, how.stop, hear, opening.shown)
         chance = random.Random(f"{seed} {which} {sample}").random
-        return Row(which, openings[which], transcript, rules.eos, chance)
+        return Row(which, opening, transcript, rules.eos, chance)
 
     for first in range(0, total, how.batch_size):
         rows = [row(number) for number in range(first, min(first + how.batch_size, total))]
@@ -197,7 +198,7 @@ def searched(
             )
         for opening, text, hypotheses in zip(some, texts[first:], found):
             for score, ids, finish in hypotheses:
-                transcript = Transcript(tokenizer, opening.ids, (), None)
+                transcript = Transcript(tokenizer, opening.ids, (), None, opening.shown)
                 transcript.close(ids)
                 yield Completion(**text, text=transcript.text, ids=ids, finish_reason=finish, score=score)
 
@@ -228,9 +229,8 @@ def refuse_misfits(
     if None not in (sources, prompts) and len(sources) != len(prompts):
         raise ConfigError(f"{len(sources)} sources and {len(prompts)} prompts: must be equally many")
     if on_text is not None and how.num_beams > 1:
-        raise ConfigError(
-            f"num_beams={how.num_beams}: no text is sure before the end, so none can be streamed"
-        )
+        no = "no text is sure before the end, so none can be streamed"
+        raise ConfigError(f"num_beams={how.num_beams}: {no}")
 
 
 def constraints(tokenizer: Any, how: Settings) -> Constraints:

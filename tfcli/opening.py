@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,21 +10,22 @@ import torch
 from torch import Tensor, nn
 
 from tfcli.batch import PAD
-from tfcli.data.records import encode_source
+from tfcli.data.records import ends as ends_of
 from tfcli.errors import ConfigError
+from tfcli.tokenizer import NAMES
 
 DEFAULT_LENGTH = 128  # new tokens where nobody said how many
+MASK = "[MASK]"  # stands for the tokenizer's own in every text
 
 
 class Opening(NamedTuple):
     """What is read before the first token is written."""
 
-    ids: list[
-        int
-    ]  # the prompt's, BOS included, or an encoder-decoder's start token and what is forced to follow
+    ids: list[int]  # the prompt's with BOS, or an encoder-decoder's start token and what is forced to follow
     limit: int  # how many tokens may follow
     source: list[int] | None = None  # what an encoder-decoder's encoder reads
     prefix: bool = False  # the ids see each other
+    shown: frozenset[int] = frozenset()  # special tokens that are shown in its text all the same
 
     @property
     def held(self) -> list[int]:
@@ -63,15 +65,24 @@ def of_sources(
     max_new_tokens: int | None,
     ends: tuple[bool, bool],
     start_id: int | None,
+    special: Sequence[str] = (),
 ) -> list[Opening]:
-    """What an encoder reads of each source, with BOS and EOS as `ends` says, and its decoder first."""
+    """What an encoder reads of each source, with BOS and EOS as `ends` says, and its decoder first.
+
+    special: the tokens of the objective, which are no text in a source; those that name spans are shown.
+    """
     if start_id is None:
         raise ConfigError(
             "an encoder-decoder begins with a start token; give start_id, as its objective says"
         )
+    head, tail = ends_of(tokenizer, *ends)
+    names = spelled(tokenizer, special)
+    shown = frozenset(names.values()) & frozenset(tokenizer.sentinel_ids if special else ())
+    if special:
+        refuse_masks(names, sources)
     openings = []
     for i, text in enumerate(sources):
-        source = encode_source(tokenizer, text, *ends)
+        source = [*head, *with_names(tokenizer, text, names), *tail]
         room = model.source_context
         if room is not None and len(source) > room:
             raise ConfigError(
@@ -81,8 +92,48 @@ def of_sources(
         what = (
             "the start token" if len(ids) == 1 else f"the start token and a prompt of {len(ids) - 1} tokens"
         )
-        openings.append(Opening(ids, limit(what, len(ids), max_new_tokens, model.context), source))
+        room = limit(what, len(ids), max_new_tokens, model.context)
+        openings.append(Opening(ids, room, source, shown=shown))
     return openings
+
+
+def spelled(tokenizer: Any, special: Sequence[str]) -> dict[str, int]:
+    """The ids of an objective's special tokens by how texts spell them; [MASK] is any mask token."""
+    ids = {name: tokenizer.backend.token_to_id(name) for name in special}
+    names = {name: i for name, i in ids.items() if i is not None}
+    if set(special) & set(NAMES["mask"]) and tokenizer.mask_id is not None:
+        names |= dict.fromkeys((MASK, tokenizer.special["mask"]), tokenizer.mask_id)
+    return names
+
+
+def refuse_masks(names: dict[str, int], sources: Sequence[str]) -> None:
+    """Raises ConfigError for a [MASK] that a model of other special tokens would read as text."""
+    number = next((i for i, text in enumerate(sources, 1) if MASK in text), None)
+    if number is not None and MASK not in names:
+        have = f"; write {', '.join([*names][:2])} and so on" if names else ""
+        raise ConfigError(f"source {number} has {MASK}, and this model learned no mask token{have}")
+
+
+def with_names(tokenizer: Any, text: str, names: dict[str, int]) -> list[int]:
+    """The ids of a text in which these names stand for special tokens."""
+    if not names:
+        return tokenizer.encode(text)
+    pattern = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    *pieces, last = re.split(f"({pattern})", text)  # text and name in turn, and text
+    ids: list[int] = []
+    for before, name in zip(pieces[::2], pieces[1::2]):
+        ids += [*tokenizer.encode(without_blank(tokenizer, before)), names[name]]
+    return ids + tokenizer.encode(last)
+
+
+def without_blank(tokenizer: Any, part: str) -> str:
+    """What stands before a mask; where words hold the blank before them, that is the masked word's."""
+    if not part.endswith(" "):
+        return part
+    n_ids = len(tokenizer.encode(part[:-1]))
+    words = ("a", "t", "s", "c", "the")  # of which every vocabulary of words has one
+    joins = any(len(tokenizer.encode(f"{part[:-1]} {word}")) == n_ids + 1 for word in words)
+    return part[:-1] if joins else part
 
 
 def beginning(tokenizer: Any, prompt: str, number: int, bos: bool | None = None) -> list[int]:
@@ -100,15 +151,18 @@ def beginning(tokenizer: Any, prompt: str, number: int, bos: bool | None = None)
 
 
 def limit(what: str, n_read: int, max_new_tokens: int | None, context: int | None) -> int:
-    """How many tokens may follow. Raises ConfigError where the model's positions do not suffice."""
+    """How many tokens may follow, of which the last is not read and needs no position.
+
+    Raises ConfigError where the model's positions do not suffice.
+    """
     if context is None:
         return max_new_tokens or DEFAULT_LENGTH
-    left = context - n_read
+    left = context - n_read + 1
     if left < 1:
         raise ConfigError(f"{what} is too long: this model has {context} positions")
     if max_new_tokens and max_new_tokens > left:
         raise ConfigError(
             f"max_new_tokens={max_new_tokens}: with {what} that is "
-            f"{n_read + max_new_tokens} positions, and this model has {context}; must be at most {left}"
+            f"{n_read + max_new_tokens - 1} positions, and this model has {context}; must be at most {left}"
         )
     return max_new_tokens or min(DEFAULT_LENGTH, left)

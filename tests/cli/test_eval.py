@@ -297,6 +297,19 @@ def test_pairs_are_scored_by_their_targets_and_by_what_is_written(reversing, cap
         assert word in out
 
 
+def test_pairs_that_are_left_out_are_told(reversing, tmp_path, capsys):
+    (tmp_path / "pairs.txt").write_text("ab\tba\n\tx\ncd\tdc\n")
+    (tmp_path / "none.txt").write_text("\tx\n")
+    words = [str(reversing), "data=pairs", f"data.path={tmp_path / 'pairs.txt'}", "--json"]
+    main(words)
+    out, err = capsys.readouterr()
+    assert json.loads(out)["pairs"] == 2
+    assert "pairs.txt: 1 of 3 records have a blank side and were left out" in err
+    with pytest.raises(SystemExit):
+        main([*words[:2], f"data.path={tmp_path / 'none.txt'}"])
+    assert "none.txt: 1 of 1 records have a blank side" in capsys.readouterr().err
+
+
 def test_a_decoder_writes_after_the_prompts_of_pairs(tmp_path, capsys):
     pytest.importorskip("sacrebleu")
     run = make_run(tmp_path / "run", *REVERSE[2:])

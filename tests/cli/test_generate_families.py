@@ -154,6 +154,43 @@ def test_sources_have_the_ends_of_the_runs_own(
     assert objects(capsys, tmp_path, *words) == without
 
 
+def saved_as(run: Make, folder: Path, group: str, choice: str, **data: str) -> Path:
+    """The encoder-decoder, as if it had been trained with another objective or data."""
+    loaded = checkpoint.load(run("both"))
+    config = OmegaConf.create(build.plain(compose("train", [f"{group}={choice}"])))
+    for key, value in data.items():
+        config.data[key] = value
+    merged = OmegaConf.create(build.plain(loaded.config))
+    merged[group] = config[group]
+    checkpoint.save(folder, 1, loaded.model, loaded.tokenizer, merged, {})
+    return folder
+
+
+@pytest.mark.parametrize("separator, added", [(" #", True), ("", False)])
+def test_sources_end_with_the_separator_of_pairs(
+    run: Make, capsys: pytest.CaptureFixture, tmp_path: Path, separator: str, added: bool
+) -> None:
+    where = saved_as(run, tmp_path, "data", "pairs", path="x.tsv", separator=separator)
+    words = ["max_new_tokens=20", "bos=true"]
+    done = objects(capsys, where, "--source", "abc", "--source", "abc #", *words)
+    assert [d["source"] for d in done] == ["abc #" if added else "abc", "abc #"]
+    assert (done[0]["ids"] == done[1]["ids"]) == added
+    (task,) = objects(capsys, run("both"), "--source", "abc", *words)
+    assert task["source"] == "abc"
+
+
+def test_a_denoising_model_takes_masks_in_its_sources(
+    run: Make, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    where = saved_as(run, tmp_path, "objective", "denoising")
+    words = ["--source", "ab[MASK]d", "--source", "ab<mask>d", "num_beams=2", "max_new_tokens=5"]
+    done = objects(capsys, where, *words)
+    assert [d["source"] for d in done] == ["ab[MASK]d", "ab<mask>d"]
+    assert done[0]["score"] == pytest.approx(done[1]["score"], abs=1e-5)
+    text = objects(capsys, run("both"), *words)
+    assert text[0]["score"] != pytest.approx(text[1]["score"], abs=1e-5)  # to a model of pairs they are text
+
+
 # --- saying something ---------------------------------------------------------------------------------------
 
 

@@ -64,6 +64,29 @@ def test_text_is_sorted_by_length_where_a_batch_has_a_budget_of_tokens(listed: t
         straight.train.load_state_dict(corpus.train.state_dict())
 
 
+@pytest.mark.parametrize("packing", ["stream", "documents", "none"])
+def test_a_budget_of_tokens_has_room_for_what_is_written_of_text(
+    packing: str, listed: type, ready: Callable
+) -> None:
+    source = listed(["w" * (1 + i % 30) for i in range(400)], packing=packing, bos=False, eos=False)
+    how = {"seq_len": 40, "shifted": False, "batch_tokens": 200}
+    corpus = ready(source, written=lambda n: n + 1, **how)
+    sizes = []
+    while corpus.train.epoch < 1:
+        rows = corpus.train.draw(1)
+        longest = max(len(row.tokens) for row in rows)
+        sizes.append(len(rows) * (longest + longest + 1))
+    assert max(sizes) <= 200 < 2 * max(sizes)
+    lengths = [len(corpus.train.blocks[i].tokens) for i in range(len(corpus.train.blocks))]
+    assert corpus.train.sizes.tolist() == [[n, n + 1] for n in lengths]
+    with pytest.raises(
+        ConfigError, match="train.batch_tokens=40: the longest row has [0-9]+ tokens, source and target"
+    ):
+        ready(source, written=lambda n: n + 1, **how | {"batch_tokens": 40})
+    with pytest.raises(ConfigError, match="in other batches"):
+        ready(source, **how).train.load_state_dict(corpus.train.state_dict())
+
+
 @pytest.mark.parametrize("packing", ["documents", "none"])
 def test_a_document_of_two_tokens_is_enough_where_rows_are_padded(
     packing: str, text: Callable, ready: Callable, tmp_path: Path

@@ -337,10 +337,18 @@ def test_answers_of_bytes_and_sub_words_are_found(listed: type, bpe: Tokenizer, 
     assert found == ["北京", "élm"]
 
 
-def test_a_question_is_refused_with_its_id(listed: type, ready: Callable) -> None:
+def test_a_question_that_leaves_its_context_no_room_is_left_out_and_counted(
+    listed: type, ready: Callable
+) -> None:
     long = Question("Why " * 9, CONTEXT, (), "q77", where="s.json")
-    with pytest.raises(ConfigError, match="s.json: question q77: the question has 36 tokens, more than half"):
-        ready(listed(QUESTIONS, held=[long]), seq_len=40, kind="answer")
+    corpus = ready(listed([*QUESTIONS, long], held=[*QUESTIONS, long, long]), seq_len=40, kind="answer")
+    said = "questions leave their text too little room in train.seq_len=40 and were left out"
+    assert corpus.notices == [f"data: 1 of 16 training {said}", f"data: 2 of 17 validation {said}"]
+    alone = ready(listed(QUESTIONS, held=QUESTIONS), seq_len=40, kind="answer")
+    assert len(corpus.train.blocks) == len(alone.train.blocks)
+    assert alone.train.blocks.check == corpus.train.blocks.check
+    with pytest.raises(ConfigError, match="nothing is left to train on; data: 1 of 1 training questions"):
+        ready(listed([long], held=QUESTIONS), seq_len=40, kind="answer")
 
 
 def test_a_single_record_is_refused_and_no_record_too(listed: type, ready: Callable) -> None:

@@ -14,7 +14,9 @@ a decoder goes on from prompts:
   --prompt-file FILE   a prompt a line (an empty line is an empty prompt), or JSON lines: "text" or
                        {"prompt": "text"}; '-', or no such option at all, reads standard input
 an encoder-decoder writes from sources, one text a line:
-  --source TEXT, --source-file FILE    as for prompts; JSON lines have {"source": "text"}
+  --source TEXT, --source-file FILE    as for prompts; JSON lines have {"source": "text"}. Where it learned to
+                       fill gaps, [MASK] or <extra_id_0>, <extra_id_1> ... are the gaps; where it learned
+                       pairs, data.separator is added to a source that does not end with it
 a masked language model fills each [MASK]; a classifier, a tagger say which class, which tags:
   --text TEXT, --text-file FILE        as for prompts; JSON lines have {"text": "text"}; a tagger's words are
                        split at white space, or given as {"words": ["a", "word"]}
@@ -25,9 +27,9 @@ a reader finds the answer to a question in a context:
   --text-file FILE     JSON lines: {"question": "text", "context": "text"}
 
   --stop TEXT          write no further than up to this text, which may hold line ends; may come several times
-  --json               one object a line. Of what is written: prompt or source, text, ids, finish_reason (eos,
-                       stop, length, or constraints where they left no token), score where beams are searched,
-                       seed where tokens are drawn
+  --json               one object a line. Of what is written: prompt, or source as read, text, ids,
+                       finish_reason (eos, stop, length, or constraints where they left no token), score
+                       where beams are searched, seed where tokens are drawn
   --stream             show text as it is written (with --json: each object as soon as it is done)
   --config-dir DIR     a folder with further choices
 """
@@ -103,9 +105,8 @@ def write(
     plain: Any = AsLines() if name == "source" else AsText(texts, how.each)
     show = AsJson() if options["--json"] else plain
     on_text = show.piece if options["--stream"] else None
-    facts: dict[str, Any] = {"prefix": loaded.objective.prefix}
-    if name == "source":
-        facts = {"sources": texts, "start_id": loaded.objective.start_id}
+    prefix = {"prefix": loaded.objective.prefix}
+    facts: dict[str, Any] = tasks.sources(loaded, texts) if name == "source" else prefix
     prompts = texts if name == "prompt" else None
     written = completions(loaded.model, loaded.tokenizer, prompts, how, on_text, **facts)
     for number, completion in enumerate(with_bar(written, len(texts) * how.each)):

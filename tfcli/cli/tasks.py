@@ -89,6 +89,18 @@ def answer(loaded: Loaded, items: list[Item], how: Any) -> Iterator[Any]:
     return predict.answer(loaded.model, loaded.tokenizer, questions, how, room(loaded))
 
 
+def sources(loaded: Loaded, texts: list[str]) -> Options:
+    """What an encoder-decoder writes from, as it was trained on it.
+
+    Where it learned pairs, each source ends with data.separator, which is added unless it does already; the
+    sources of data/tasks.py hold their own. Of other objectives, the special tokens are no text in sources.
+    """
+    objective = loaded.objective
+    separator = (objective.needs == "pair" and loaded.config.data.get("separator")) or ""
+    texts = [text if text.endswith(separator) else text + separator for text in texts]
+    return {"sources": texts, "start_id": objective.start_id, "special": objective.special}
+
+
 def room(loaded: Loaded) -> int:
     """How many tokens are read at once: as in training."""
     return loaded.config.train.seq_len

@@ -190,6 +190,7 @@ class Source:
     streaming: ClassVar[Any] = False  # whether documents are read while training
     validation_fraction: ClassVar[Any] = None  # how much is held out where `held_out` is None
     max_documents: ClassVar[Any] = None  # how many documents are read before anything is held out
+    separator: ClassVar[Any] = ""  # what stands at the end of every prompt
     score_prompt: ClassVar[Any] = True  # whether prompts are to be predicted as well
     validation_key: ClassVar[str] = "data.streaming=false"  # what to set where nothing can be held out
     where: ClassVar[Any] = "data"  # the setting that names the data, for messages

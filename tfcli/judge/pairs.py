@@ -39,7 +39,7 @@ def judge_written(
     b, c, same = bleu(found, wanted, by), chrf(found, wanted), exact(found, wanted)
     numbers = {"bleu": b.value, "bleu_ci": b.ci, "chrf": c.value, "chrf_ci": c.ci}
     numbers |= {"exact_match": float(same.mean()), "exact_match_ci": of_mean(same)}
-    separator = getattr(source, "separator", "")  # is no part of what is read
+    separator = source.separator  # is no part of what is read
     rivals = {"copy": [pair.prompt.removesuffix(separator) for pair in pairs]}
     rivals |= {} if frequent is None else {"constant": [frequent] * len(pairs)}
     for name, texts in rivals.items():

@@ -37,6 +37,10 @@ class Objective:
         """How many tokens of text make a row of which the model reads at most `seq_len`."""
         return seq_len
 
+    def beyond(self, n: int) -> int:
+        """How many tokens, beyond n, an encoder-decoder reads and writes of a row of n, at most."""
+        return n
+
     def __call__(self, examples: list[Example]) -> Batch:
         raise NotImplementedError
 

@@ -77,6 +77,9 @@ class SpanCorruption(Seq2Seq):
         n_noise, n_spans = self.counts(n)
         return n - n_noise + n_spans + 1, n_noise + n_spans + 1
 
+    def beyond(self, n: int) -> int:
+        return sum(self.lengths(n)) - n if n > 1 else 1  # what is read is shorter by what is cut out
+
     def counts(self, n: int) -> tuple[int, int]:
         """How many of n tokens, n > 1, are cut out, and in how many spans."""
         n_noise = min(max(round(n * self.noise_density), 1), n - 1)
