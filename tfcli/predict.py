@@ -15,10 +15,10 @@ from tfcli.data import Example
 from tfcli.data.records import Window, encode_question, encode_text, encode_words, ends
 from tfcli.errors import ConfigError
 from tfcli.examine import plain, read, refuse_long
+from tfcli.opening import MASK, without_blank
 from tfcli.scores import entities
 from tfcli.values import Count
 
-MASK = "[MASK]"  # stands for the tokenizer's own in every text
 NO_LIMIT = 1 << 30  # tokens
 
 
@@ -138,16 +138,6 @@ def masked(tokenizer: Any, text: str, number: int) -> list[int]:
     for part in before:
         ids += [*tokenizer.encode(without_blank(tokenizer, part)), tokenizer.mask_id]
     return ids + tokenizer.encode(last)
-
-
-def without_blank(tokenizer: Any, part: str) -> str:
-    """What stands before a mask; where words hold the blank before them, that is the masked word's."""
-    if not part.endswith(" "):
-        return part
-    n_ids = len(tokenizer.encode(part[:-1]))
-    words = ("a", "t", "s", "c", "the")  # of which every vocabulary of words has one
-    joins = any(len(tokenizer.encode(f"{part[:-1]} {word}")) == n_ids + 1 for word in words)
-    return part[:-1] if joins else part
 
 
 def shown(tokenizer: Any, token: int) -> str:
