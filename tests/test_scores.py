@@ -255,3 +255,8 @@ def test_the_intervals_of_classes_hold_their_scores_and_shrink_with_more_sentenc
             assert low < score[name] < high
         widths.append(high - low)
     assert widths[1] < widths[0] / 5
+
+
+def test_a_tag_without_a_mark_is_a_kind_of_its_own() -> None:
+    found = entities(["PERSON", "PERSON", "O", "B-x", "I-x"])
+    assert found == [Entity("PERSON", 0, 0), Entity("PERSON", 1, 1), Entity("x", 3, 4)]

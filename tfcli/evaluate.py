@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import chain, islice, takewhile
+from itertools import islice, takewhile
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -63,7 +63,7 @@ class Encoded(NamedTuple):
 def documents_of(source: Source, part: str, kind: Kind = "text") -> Iterator[Record]:
     """The documents of a part of the data, split as for training; `all` of them are not split at all."""
     if part == "all":
-        return _not_blank(source, chain(source.documents(), source.held_out() or ()))
+        return _not_blank(source, source.everything())
     if not source.streaming:
         return (document for number, document in Parts(source, kind) if PARTS[number] == part)
     held, skip = held_for_streaming(source)

@@ -129,11 +129,14 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     """The entities of a sentence's tags (B-x, I-x, O; also E-x, S-x), read as conlleval and seqeval do.
 
     B and S begin one; so does a tag that would go on where nothing of its kind went before: no tag is void.
+    A tag without such a mark (NOUN) is a kind, and each word that has it an entity.
     """
     found: list[Entity] = []
     before, kind_before = "O", ""
     for i, tag in enumerate(tags):
         mark, kind = tag[:1], tag[1:].removeprefix("-") or "_"
+        if tag[1:2] not in ("", "-"):
+            mark, kind = "S", tag
         if mark != "O":
             if mark in "BS" or before in "OES" or kind != kind_before:
                 found.append(Entity(kind, i, i))

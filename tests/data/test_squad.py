@@ -99,3 +99,14 @@ def test_the_real_questions_all_find_their_answers(language: str) -> None:
     for record in train + held:
         (found,) = record.answers
         assert record.context[found.start :].startswith(found.text)
+
+
+def test_one_text_alone_can_be_scored_though_nothing_of_it_can_be_held_out(tmp_path: Path) -> None:
+    from tfcli.data.squad import Squad
+    from tfcli.evaluate import documents_of
+
+    answers = [{"text": "fir", "answer_start": 2}]
+    asked = [{"id": str(i), "question": "?", "answers": answers} for i in range(3)]
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a fir", "qas": asked}]}]}))
+    assert len(list(documents_of(Squad(path=str(path)), "all", "answer"))) == 3

@@ -5,6 +5,7 @@ source --documents--> str --tokenizer--> ids --packing--> examples --feed--> the
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -202,6 +203,10 @@ class Source:
     def held_out(self) -> Iterator[Record] | None:
         """The documents of the validation part; None: a fraction of `documents` is taken."""
         return None
+
+    def everything(self) -> Iterator[Record]:
+        """The records of both parts, none held out."""
+        return chain(self.documents(), self.held_out() or ())
 
     def fingerprint(self) -> str:
         """Two sources have the same one only if they hold the same documents."""

@@ -61,6 +61,10 @@ class Records(Source):
     def held_out(self) -> Iterator[Record]:
         return self._kept("validation") if self.names_validation else self._split(1)
 
+    def everything(self) -> Iterator[Record]:
+        named = self._kept("validation") if self.names_validation else ()
+        return chain(islice(self._kept("train"), self.max_documents), named)
+
     def _split(self, part: int) -> Iterator[Record]:
         records = islice(self._kept("train"), self.max_documents)
         groups = (list(group) for _, group in groupby(records, self.together))
