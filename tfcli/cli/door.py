@@ -102,6 +102,8 @@ def explain(name: str, error: Exception, overrides: Sequence[str], folders: Sequ
     if unknown is None:
         return text
     key = unknown[1].replace("/", ".")
+    if key == "cross_attention":
+        return "cross_attention: is chosen as attention@cross_attention=mha"
     groups = choices.groups(*folders)
     safe = [o for o in overrides if o.partition("=")[0] in groups]
     node = compose(name, safe, folders)
