@@ -13,6 +13,7 @@ from tfcli.model.cache import Cache, Once
 from tfcli.model.embedding import TokenEmbedding
 from tfcli.model.head import Head
 from tfcli.model.stack import Stack
+from tfcli.model.state import State
 from tfcli.model.visibility import arange
 
 
@@ -82,6 +83,19 @@ def read(
         segments = None if segments is None else segments.where(there, 0)
     x = embedding(ids, lambda x: stack.embed(x, this.q_pos), segments, this.present)
     return stack(x, this, caches, memories)
+
+
+def read_on(
+    embedding: TokenEmbedding, stack: Stack, ids: Tensor, state: State, present: Tensor | None
+) -> Tensor:
+    """(B, T) more ids of the text whose state it is -> (B, T, D); present: as `Decoder.step` has it."""
+    this = state.advance(ids, present)
+    caches, n_new = state.caches, ids.shape[1]
+    if stack.stable_until is not None:
+        text, whole = state.whole(ids)
+        if state.slots > stack.stable_until:
+            ids, this, caches = text, whole, None  # what is remembered no longer holds
+    return read(embedding, stack, ids, this, caches=caches, memories=state.memories)[:, -n_new:]
 
 
 def refuse_beyond(context: int | None, this: Pass) -> None:

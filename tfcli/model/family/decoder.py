@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tfcli.model.attention import Pass
 from tfcli.model.embedding import TokenEmbedding
-from tfcli.model.family import Model, read, refuse_beyond
+from tfcli.model.family import Model, read_on, refuse_beyond
 from tfcli.model.head import Head
 from tfcli.model.parts import Parts
 from tfcli.model.stack import Stack
@@ -47,13 +47,7 @@ class Decoder(Model):
                 state.single = self.single() if self.can_be_short(ids) else False
             if state.single:
                 return state.single(ids, state)
-        this = state.advance(ids, present)
-        caches, n_new = state.caches, ids.shape[1]
-        if self.stack.stable_until is not None:
-            text, whole = state.whole(ids)
-            if state.slots > self.stack.stable_until:
-                ids, this, caches = text, whole, None  # what is remembered no longer holds
-        x = read(self.embedding, self.stack, ids, this, caches=caches)[:, -n_new:]
+        x = read_on(self.embedding, self.stack, ids, state, present)
         return self.head(x[:, -1:] if last else x)
 
     def single(self) -> Callable[[Tensor, State], Tensor]:

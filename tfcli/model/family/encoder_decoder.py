@@ -8,7 +8,7 @@ from tfcli.batch import Batch
 from tfcli.errors import ConfigError
 from tfcli.model.attention import Memory
 from tfcli.model.embedding import TokenEmbedding
-from tfcli.model.family import Model, as_pass, read
+from tfcli.model.family import Model, as_pass, read, read_on
 from tfcli.model.head import Head
 from tfcli.model.parts import Parts
 from tfcli.model.stack import Stack
@@ -73,11 +73,5 @@ class EncoderDecoder(Model):
 
     def step(self, ids: Tensor, state: State, present: Tensor | None = None, last: bool = False) -> Tensor:
         """Reads (B, T) more ids of the target and scores what comes next, as `Decoder.step`."""
-        this = state.advance(ids, present)
-        caches, n_new = state.caches, ids.shape[1]
-        if self.stack.stable_until is not None:
-            text, whole = state.whole(ids)
-            if state.slots > self.stack.stable_until:
-                ids, this, caches = text, whole, None  # what is remembered no longer holds
-        x = read(self.embedding, self.stack, ids, this, caches=caches, memories=state.memories)[:, -n_new:]
+        x = read_on(self.embedding, self.stack, ids, state, present)
         return self.head(self.dropout(x[:, -1:] if last else x))
