@@ -107,9 +107,10 @@ def model(config: Any, vocab_size: int, fill: bool = True) -> nn.Module:
     checkpoint.
     """
     settings(Size, config.size, "size")
+    vocab_size = rows(config, vocab_size)
 
-    def make_norm() -> nn.Module:
-        return make(config.norm, "norm")
+    def make_norm(d_model: int | None = None) -> nn.Module:
+        return make(config.norm, "norm", **({} if d_model is None else {"d_model": d_model}))
 
     def place(branch: nn.Module, make_norm: Callable[[], nn.Module], first: bool = False) -> nn.Module:
         made = {"branch": branch, "make_norm": make_norm}
@@ -121,13 +122,16 @@ def model(config: Any, vocab_size: int, fill: bool = True) -> nn.Module:
     def make_embedding() -> nn.Module:
         return make(config.embedding, "embedding", vocab_size=vocab_size, make_norm=make_norm)
 
+    def beside() -> dict[str, Any]:
+        return {"make_norm": make_norm}
+
     parts = Parts(
-        attention=per_layer(config.attention, "attention"),
+        attention=per_layer(config.attention, "attention", facts=beside),
         position=per_layer(config.position, "position", facts=where),
         ffn=per_layer(config.ffn, "ffn"),
         norm=make_norm,
         placement=place,
-        cross_attention=cross_attention(config),
+        cross_attention=cross_attention(config, facts=beside),
     )
     embedding = make_embedding()
     offer = {"table": embedding.table, "vocab_size": vocab_size, "make_norm": make_norm}
@@ -144,17 +148,27 @@ def model(config: Any, vocab_size: int, fill: bool = True) -> nn.Module:
     return built
 
 
-def cross_attention(config: Any) -> PerLayer:
+def rows(config: Any, vocab_size: int) -> int:
+    """How many tokens a model knows: as many as the tokenizer, or those of embedding.vocab_size, if more."""
+    size = check(Count | None, plain(config.embedding).get("vocab_size"), "embedding.vocab_size")
+    if size is not None and size < vocab_size:
+        raise ConfigError(
+            f"embedding.vocab_size={size}: must be at least the {vocab_size} tokens of the tokenizer, or null"
+        )
+    return size or vocab_size
+
+
+def cross_attention(config: Any, facts: Callable[..., dict[str, Any]]) -> PerLayer:
     """Makers of the attention to a memory: as the group says, or as a layer's own, without its rule."""
     node = plain(config.get("cross_attention"))
     if node is None:
-        return per_layer(without_rules(plain(config.attention)), "attention")
+        return per_layer(without_rules(plain(config.attention)), "attention", facts)
     if without_rules(node) != node:
         raise ConfigError(
             "cross_attention.rule: a source is seen whole; choose one without a window, as in "
             "attention@cross_attention=mha"
         )
-    return per_layer(node, "cross_attention")
+    return per_layer(node, "cross_attention", facts)
 
 
 def without_rules(node: dict[str, Any]) -> dict[str, Any]:
@@ -182,4 +196,4 @@ def rehearse(config: Any) -> nn.Module:
         with suppress(Exception):  # `make` says it, with the key
             get_object(target)
     with torch.device("meta"):
-        return model(config, vocab_size=8, fill=False)
+        return model(config, vocab_size=plain(config.embedding).get("vocab_size") or 8, fill=False)

@@ -23,6 +23,7 @@ TINY = [f"size.{key}={value}" for key, value in NUMBERS.items()]
 SHARP = {
     "rule.size": 5,
     "local.rule.size": 5,
+    "sliding.rule.size": 5,
     "rule.stride": 4,
     "n_buckets": 8,
     "max_distance": 10,
@@ -47,7 +48,7 @@ def offered() -> dict[str, list[str]]:
 
 def understanding() -> dict[str, list[str]]:
     """The axes of an encoder that says something else of a text than its tokens."""
-    return offered() | {"family": ["encoder"], "head": heads("class", "tags", "span")}
+    return offered() | {"family": ["encoder"], "head": heads("class", "tags", "span", "vector")}
 
 
 def all_pairs(axes: dict[str, list[str]]) -> list[Case]:
@@ -109,6 +110,8 @@ def config_of(case: Case, *more: str):
                 node = node.get(part) or {}
             if path[-1] in node:
                 node[path[-1]] = value
+    if config.position.get("partial", 1.0) < 0.5:
+        config.position.partial = 0.5  # of a head's 4 features, or no pair would be turned
     return config
 
 

@@ -346,4 +346,5 @@ def kernels_agree(model: nn.Module, eager: nn.Module) -> None:
             kept = logits.detach()[real] if by_token else logits.detach()
             results.append((kept, torch.cat([p.grad.flatten() for p in one.parameters()])))
         near(results[0][0], results[1][0], "logits")
-        near(results[0][1], results[1][1], "gradients", 1e-3)
+        # of their size: a norm of a small branch magnifies rounding a hundredfold
+        near(results[0][1], results[1][1], "gradients", 1e-3 * max(1.0, results[0][1].abs().max().item()))

@@ -76,22 +76,29 @@ def bert_like(start: str, layer: str, attention: str, qkv: tuple[str, ...], rest
     return names
 
 
-def bert() -> tuple[nn.Module, nn.Module]:
-    from transformers import BertConfig, BertForMaskedLM
+BERT = {"vocab_size": V, "hidden_size": D, "num_hidden_layers": L, "num_attention_heads": H,
+        "intermediate_size": FF, "max_position_embeddings": CONTEXT}  # fmt: skip
 
-    theirs = shaken(BertForMaskedLM(BertConfig(
-        vocab_size=V, hidden_size=D, num_hidden_layers=L, num_attention_heads=H, intermediate_size=FF,
-        max_position_embeddings=CONTEXT)))  # fmt: skip
-    e, c = "bert.embeddings.", "cls.predictions."
-    names = bert_like("bert.encoder", "layer", "attention.self.", ("query", "key", "value"), (
+
+def bert_body(start: str = "bert.") -> dict[str, tuple[str, ...]]:
+    """Names of all but the head."""
+    e = start + "embeddings."
+    return bert_like(start + "encoder", "layer", "attention.self.", ("query", "key", "value"), (
         "attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense",
-        "output.LayerNorm"))  # fmt: skip
-    names |= {
+        "output.LayerNorm")) | {
         "embedding.table.weight": (e + "word_embeddings.weight",),
         "embedding.segments.weight": (e + "token_type_embeddings.weight",),
         "embedding.norm.gain": (e + "LayerNorm.weight",),
         "embedding.norm.bias": (e + "LayerNorm.bias",),
         "stack.positions.0.table.weight": (e + "position_embeddings.weight",),
+    }  # fmt: skip
+
+
+def bert() -> tuple[nn.Module, nn.Module]:
+    from transformers import BertConfig, BertForMaskedLM
+
+    theirs, c = shaken(BertForMaskedLM(BertConfig(**BERT))), "cls.predictions."
+    names = bert_body() | {
         "head.dense.weight": (c + "transform.dense.weight",),
         "head.dense.bias": (c + "transform.dense.bias",),
         "head.norm.gain": (c + "transform.LayerNorm.weight",),
@@ -102,20 +109,44 @@ def bert() -> tuple[nn.Module, nn.Module]:
     return filled(cases.model_of({"preset": "bert"}, *SIZE), theirs, names), theirs
 
 
-def distilbert() -> tuple[nn.Module, nn.Module]:
-    from transformers import DistilBertConfig, DistilBertForMaskedLM
+def roberta() -> tuple[nn.Module, nn.Module]:
+    from transformers import RobertaConfig, RobertaForMaskedLM
 
-    theirs = shaken(DistilBertForMaskedLM(DistilBertConfig(
-        vocab_size=V, dim=D, n_layers=L, n_heads=H, hidden_dim=FF,
-        max_position_embeddings=CONTEXT)))  # fmt: skip
+    theirs = shaken(RobertaForMaskedLM(RobertaConfig(
+        **BERT | {"max_position_embeddings": CONTEXT + 2}, type_vocab_size=1, layer_norm_eps=1e-5,
+        pad_token_id=1)))  # fmt: skip
+    names = bert_body("roberta.") | {
+        "head.dense.weight": ("lm_head.dense.weight",),
+        "head.dense.bias": ("lm_head.dense.bias",),
+        "head.norm.gain": ("lm_head.layer_norm.weight",),
+        "head.norm.bias": ("lm_head.layer_norm.bias",),
+        "head.map.weight": ("lm_head.decoder.weight",),
+        "head.map.bias": ("lm_head.bias",),
+    }
+    return filled(cases.model_of({"preset": "roberta"}, *SIZE), theirs, names), theirs
+
+
+DISTILBERT = {"vocab_size": V, "dim": D, "n_layers": L, "n_heads": H, "hidden_dim": FF,
+              "max_position_embeddings": CONTEXT}  # fmt: skip
+
+
+def distilbert_body() -> dict[str, tuple[str, ...]]:
+    """Names of all but the head."""
     e = "distilbert.embeddings."
-    names = bert_like("distilbert.transformer", "layer", "attention.", ("q_lin", "k_lin", "v_lin"), (
-        "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"))  # fmt: skip
-    names |= {
+    return bert_like("distilbert.transformer", "layer", "attention.", ("q_lin", "k_lin", "v_lin"), (
+        "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm")) | {
         "embedding.table.weight": (e + "word_embeddings.weight",),
         "embedding.norm.gain": (e + "LayerNorm.weight",),
         "embedding.norm.bias": (e + "LayerNorm.bias",),
         "stack.positions.0.table.weight": (e + "position_embeddings.weight",),
+    }  # fmt: skip
+
+
+def distilbert() -> tuple[nn.Module, nn.Module]:
+    from transformers import DistilBertConfig, DistilBertForMaskedLM
+
+    theirs = shaken(DistilBertForMaskedLM(DistilBertConfig(**DISTILBERT)))
+    names = distilbert_body() | {
         "head.dense.weight": ("vocab_transform.weight",),
         "head.dense.bias": ("vocab_transform.bias",),
         "head.norm.gain": ("vocab_layer_norm.weight",),
@@ -126,21 +157,19 @@ def distilbert() -> tuple[nn.Module, nn.Module]:
     return filled(cases.model_of({"preset": "distilbert"}, *SIZE), theirs, names), theirs
 
 
-def modernbert() -> tuple[nn.Module, nn.Module]:
-    from transformers import ModernBertConfig, ModernBertForMaskedLM
+# local_attention=8 is 4 tokens on each side
+MODERNBERT = BERT | {"local_attention": 8, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+                     "cls_token_id": 1, "sep_token_id": 2, "attn_implementation": "eager"}  # fmt: skip
 
-    theirs = shaken(ModernBertForMaskedLM(ModernBertConfig(
-        vocab_size=V, hidden_size=D, num_hidden_layers=L, num_attention_heads=H, intermediate_size=FF,
-        max_position_embeddings=CONTEXT, local_attention=8, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-        cls_token_id=1, sep_token_id=2, attn_implementation="eager")))  # fmt: skip
+
+def modernbert_body() -> dict[str, tuple[str, ...]]:
+    """Names of all but the head's own map."""
     names = {
         "embedding.table.weight": ("model.embeddings.tok_embeddings.weight",),
         "embedding.norm.gain": ("model.embeddings.norm.weight",),
         "stack.final_norm.gain": ("model.final_norm.weight",),
         "head.dense.weight": ("head.dense.weight",),
         "head.norm.gain": ("head.norm.weight",),
-        "head.map.weight": ("decoder.weight",),
-        "head.map.bias": ("decoder.bias",),
     }
     for i in range(L):
         at, own = f"model.layers.{i}.", f"stack.layers.{i}."
@@ -152,7 +181,14 @@ def modernbert() -> tuple[nn.Module, nn.Module]:
             own + "ffn.branch.gate_up.weight": (at + "mlp.Wi.weight",),
             own + "ffn.branch.down.weight": (at + "mlp.Wo.weight",),
         }
-    # local_attention=8 is 4 tokens on each side
+    return names
+
+
+def modernbert() -> tuple[nn.Module, nn.Module]:
+    from transformers import ModernBertConfig, ModernBertForMaskedLM
+
+    theirs = shaken(ModernBertForMaskedLM(ModernBertConfig(**MODERNBERT)))
+    names = modernbert_body() | {"head.map.weight": ("decoder.weight",), "head.map.bias": ("decoder.bias",)}
     return filled(cases.model_of({"preset": "modernbert"}, *SIZE), theirs, names), theirs
 
 

@@ -43,7 +43,7 @@ class Reference:
 
     def branch(self, xs: list[np.ndarray], name: str, f: Any) -> list[np.ndarray]:
         kind = self.config.choices.placement
-        if kind == "pre":
+        if kind in ("pre", "parallel"):
             return [x + y for x, y in zip(xs, f([self.norm(x, f"{name}.norms.0") for x in xs]))]
         if kind == "post":
             return [self.norm(x + y, f"{name}.norms.0") for x, y in zip(xs, f(xs))]
@@ -78,6 +78,16 @@ class Reference:
             out[b] = x[a] * math.sin(angle) + x[b] * math.cos(angle)
         return out
 
+    def normed(self, row: np.ndarray, name: str, over: str, h: int, k: int) -> np.ndarray:
+        """The heads of one token, (H + 2K, E), its queries and keys normalised."""
+        parts = []
+        for which, heads in (("q_norm", row[:h]), ("k_norm", row[h : h + k])):
+            if over == "head":
+                parts += [self.norm(x, f"{name}.{which}") for x in heads]
+            else:
+                parts += list(self.norm(np.concatenate(heads), f"{name}.{which}").reshape(heads.shape))
+        return np.stack(parts + list(row[h + k :]))
+
     def sees(self, layer: int, q: int, k: int) -> bool:
         c = self.config.attention
         if "pattern" in c:
@@ -108,6 +118,8 @@ class Reference:
         h, k = kind.n_heads, kind.n_kv_heads
         position = c.choices.position
         rows = [self.linear(x, f"{name}.qkv").reshape(h + 2 * k, width) for x in xs]
+        if kind.qk_norm:
+            rows = [self.normed(row, name, kind.qk_norm, h, k) for row in rows]
         out = []
         for i, row in enumerate(rows):
             heads = []
@@ -120,7 +132,7 @@ class Reference:
                         continue
                     key = rows[j][h + shared]
                     a, b = (
-                        (self.turned(q, i), self.turned(key, j)) if position.startswith("rope") else (q, key)
+                        (self.turned(q, i), self.turned(key, j)) if "interleaved" in c.position else (q, key)
                     )
                     if position == "shaw":
                         clip = c.position.clip
@@ -168,11 +180,16 @@ class Reference:
         xs = [self.embedded(token, p) for p, token in enumerate(tokens)]
         for i in range(c.size.n_layers):
             layer = f"stack.layers.{i}"
+            read = xs
             xs = self.branch(
                 xs,
                 f"{layer}.attention",
                 lambda ys, i=i, n=layer: self.attention(ys, f"{n}.attention.branch", i),
             )
+            if c.choices.placement == "parallel":
+                ys = self.branch(read, f"{layer}.ffn", lambda ys, n=layer: self.ffn(ys, f"{n}.ffn.branch"))
+                xs = [x + y - z for x, y, z in zip(xs, ys, read)]
+                continue
             xs = self.branch(xs, f"{layer}.ffn", lambda ys, n=layer: self.ffn(ys, f"{n}.ffn.branch"))
         if c.choices.placement != "post":
             xs = [self.norm(x, "stack.final_norm") for x in xs]

@@ -12,13 +12,15 @@ from tfcli.model.norm import Norm
 
 KNOWN = {  # what the reference knows: rotary scalings and named options have their own tests
     "family": ["decoder"],
-    "attention": ["mha", "mha_bias", "gqa", "mqa", "sliding", "strided", "local_global", "mistral"],
-    "position": ["none", "learned", "sinusoidal", "rope", "rope_linear", "alibi", "t5", "shaw"],
-    "norm": ["layernorm", "layernorm_nobias", "rmsnorm", "rmsnorm_one_plus", "bert", "t5"],
-    "placement": ["pre", "post", "sandwich", "branch"],
+    "attention": ["mha", "mha_bias", "gqa", "mqa", "sliding", "strided", "local_global", "mistral",
+                  "olmo2", "qwen2", "qwen2_windows"],
+    "position": ["none", "learned", "sinusoidal", "rope", "rope_linear", "alibi", "t5", "shaw", "qwen2",
+                 "gpt_neox"],
+    "norm": ["layernorm", "layernorm_nobias", "rmsnorm", "rmsnorm_one_plus", "rmsnorm_1e_6", "bert", "t5"],
+    "placement": ["pre", "post", "sandwich", "branch", "parallel"],
     "embedding": ["plain", "scaled", "normed"],
     "head": ["tied", "untied", "capped"],
-}
+}  # fmt: skip
 AXES = {axis: KNOWN.get(axis, options) for axis, options in cases.offered().items()}
 
 
@@ -148,6 +150,12 @@ def test_who_looks_at_whom_can_be_had_for_pictures() -> None:
         ["position=t5", "attention=mqa"],
         ["head.bias=true", "head.cap=5.0", "embedding.pad_to_multiple=32"],
         ["attention.bias=true", "attention.out_bias=false", "size.head_dim=6"],
+        ["attention=gqa", "attention.qk_norm=head", "norm=layernorm"],
+        ["attention=sliding", "attention.qk_norm=head", "position=alibi"],
+        ["attention=gqa", "attention.qk_norm=full", "position=shaw", "placement=parallel"],
+        ["attention=gqa", "attention.qk_norm=full", "position=rope_longrope", "position.partial=0.5"],
+        ["placement=parallel", "family=encoder_decoder", "attention.qk_norm=full"],
+        ["position=rope_proportional", "size.head_dim=8"],
         ["ffn.dropout=0.4", "attention.dropout=0.4"],
     ],
     ids=" ".join,
@@ -203,3 +211,19 @@ def test_kinds_of_attention_with_other_head_sizes_have_rotations_of_their_own() 
 def test_a_table_of_positions_is_one_whatever_kinds_of_attention_there_are() -> None:
     model = cases.model_of({"attention": "local_global", "position": "learned"}, "attention.full.head_dim=8")
     assert len(model.stack.positions) == 1
+
+
+@pytest.mark.parametrize("over", ["head", "full"])
+@pytest.mark.parametrize("norm", ["rmsnorm", "rmsnorm_one_plus", "layernorm"])
+def test_normed_queries_and_keys_equal_a_second_implementation(over: str, norm: str) -> None:
+    case = {"attention": "gqa", "norm": norm}
+    more = (f"attention.qk_norm={over}", "size.head_dim=6")
+    config, model = cases.config_of(case, *more), cases.model_of(case, *more)
+    weights = {name: tensor.double().numpy() for name, tensor in model.state_dict().items()}
+    tokens = cases.ids(1, 9, seed=21)
+    with torch.no_grad():
+        said = model(Batch(tokens))[0].numpy()
+    right = Reference(config, weights).logits(tokens[0].tolist())
+    np.testing.assert_allclose(said, right, atol=1e-4, rtol=1e-4)
+    config.attention.qk_norm = None
+    assert np.abs(said - Reference(config, weights).logits(tokens[0].tolist())).max() > 1e-2

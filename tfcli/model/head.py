@@ -1,19 +1,23 @@
-"""From vectors to scores: of the next token, of a masked one, of a class, of tags, of a span."""
+"""From vectors to scores: of the next token, of a masked one, of a class, of tags, of a span; or to one
+vector.
+"""
 
 from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tfcli.batch import PAD
 from tfcli.loss import chunked_cross_entropy
 from tfcli.model.attention import HIDDEN
-from tfcli.model.ffn import ACTIVATIONS, Activation
+from tfcli.model.ffn import Activation
 from tfcli.model.linear import Linear, Single, short
 from tfcli.model.placement import MakeNorm
+from tfcli.model.transform import Pool, Transforming, pooled, tokens
 from tfcli.values import Count, Positive, Rate
 
-Says = Literal["tokens", "class", "tags", "span"]
+Says = Literal["tokens", "class", "tags", "span", "vector"]
 SOME = 2  # labels of a model that is only rehearsed, before the data said which there are
 
 
@@ -103,7 +107,7 @@ class LMHead(Head):
         return lambda x: cap * torch.tanh(scores(x)[:size] / cap)
 
 
-class MLMHead(LMHead):
+class MLMHead(LMHead, Transforming):
     """W norm(act(A x + a)) + b  (BERT); W is the embedding's table."""
 
     def __init__(
@@ -117,15 +121,11 @@ class MLMHead(LMHead):
         bias: bool = True,
     ) -> None:
         super().__init__(table, vocab_size, tied=tied, bias=bias)
-        d_model = table.weight.shape[1]
-        self.dense = Linear(d_model, d_model, bias=dense_bias)
-        self.activation = ACTIVATIONS[activation]
-        self.norm = make_norm()
+        self.transform_by(table.weight.shape[1], activation, dense_bias, make_norm)
         self.by_token = not self.norm.over_tokens
 
     def features(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
-        present = None if positions is None else positions != PAD
-        return self.norm(self.activation(self.dense(x)), present)
+        return self.transformed(x, tokens(positions))
 
     def single(self) -> Single:
         """The same for one token: (D,) -> (V,)."""
@@ -133,11 +133,10 @@ class MLMHead(LMHead):
         return lambda x: scores(norm(self.activation(dense(x))))[:size]
 
 
-class Classification(Head):
-    """W act(A pool(x) + a) + b, one score a class  (BERT's pooler, with tanh).
+class Classification(Head, Transforming):
+    """W norm(act(A pool(x) + a)) + b, one score a class  (BERT's pooler, with tanh and no norm).
 
-    pool: `first`, the first token's vector, or `mean`, the tokens' mean. activation None: no dense map
-    before W.
+    activation None: no dense map before W.
     """
 
     says = "class"
@@ -146,62 +145,100 @@ class Classification(Head):
         self,
         d_model: Count,
         labels: list[str] | None = None,
-        pool: Literal["first", "mean"] = "first",
+        pool: Pool = "first",
         activation: Activation | None = "tanh",
         dropout: Rate = 0.0,
+        dense_bias: bool = True,
+        norm: bool = False,
+        make_norm: MakeNorm | None = None,
     ) -> None:
         super().__init__()
         self.pool = pool
-        self.dense = None if activation is None else Linear(d_model, d_model)
-        self.activation = None if activation is None else ACTIVATIONS[activation]
+        self.transform_by(d_model, activation, dense_bias, make_norm if norm else None)
         self.dropout = nn.Dropout(dropout)
         self.map = Linear(d_model, SOME if labels is None else len(labels))
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, C)"""
-        x = self.pooled(x, positions)
-        if self.dense is not None:
-            x = self.activation(self.dense(x))
+        there = None if positions is None else tokens(positions).any(-1, keepdim=True)  # (B, 1)
+        x = self.transformed(pooled(x, positions, self.pool)[:, None], there)[:, 0]
         return self.map(self.dropout(x))
 
-    def pooled(self, x: Tensor, positions: Tensor | None) -> Tensor:
-        """(B, T, D) -> (B, D); of a row without tokens, zeros."""
-        if positions is None:
-            return x[:, 0] if self.pool == "first" else x.mean(1)
-        chosen = positions == 0 if self.pool == "first" else positions != PAD
-        share = chosen / chosen.sum(-1, keepdim=True).clamp(min=1)  # (B, T)
-        return (x * share[..., None].to(x.dtype)).sum(1)
 
-
-class Tagging(Head):
-    """W x + b, one score a tag for each token  (BERT)."""
+class Tagging(Head, Transforming):
+    """W x + b, one score a tag for each token  (BERT); with an activation W norm(act(A x + a)) + b."""
 
     says = "tags"
 
-    def __init__(self, d_model: Count, labels: list[str] | None = None, dropout: Rate = 0.0) -> None:
+    def __init__(
+        self,
+        d_model: Count,
+        labels: list[str] | None = None,
+        dropout: Rate = 0.0,
+        activation: Activation | None = None,
+        dense_bias: bool = True,
+        norm: bool = False,
+        make_norm: MakeNorm | None = None,
+    ) -> None:
         super().__init__()
+        self.transform_by(d_model, activation, dense_bias, make_norm if norm else None)
         self.dropout = nn.Dropout(dropout)
         self.map = Linear(d_model, SOME if labels is None else len(labels))
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, C)"""
-        return self.map(self.dropout(x))
+        return self.map(self.dropout(self.transformed(x, tokens(positions))))
 
 
-class Span(Head):
-    """W x, two scores for each token: as the first and as the last of the answer  (BERT).
+class Span(Head, Transforming):
+    """W x, two scores for each token: as the first and as the last of the answer  (BERT); with an activation
+    W norm(act(A x + a)).
 
     bias: moves all scores alike, and so no probability; for weights that have one.
     """
 
     says = "span"
 
-    def __init__(self, d_model: Count, dropout: Rate = 0.0, bias: bool = False) -> None:
+    def __init__(
+        self,
+        d_model: Count,
+        dropout: Rate = 0.0,
+        bias: bool = False,
+        activation: Activation | None = None,
+        dense_bias: bool = True,
+        norm: bool = False,
+        make_norm: MakeNorm | None = None,
+    ) -> None:
         super().__init__()
+        self.transform_by(d_model, activation, dense_bias, make_norm if norm else None)
         self.dropout = nn.Dropout(dropout)
         self.map = Linear(d_model, 2, bias=bias)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, 2, T), HIDDEN where nothing is"""
-        scores = self.map(self.dropout(x)).transpose(1, 2)
+        scores = self.map(self.dropout(self.transformed(x, tokens(positions)))).transpose(1, 2)
         return scores if positions is None else scores.masked_fill((positions == PAD)[:, None], HIDDEN)
+
+
+class Vector(Head, Transforming):
+    """act(A pool(x) + a), one vector of the whole text, of length 1 if `normalise`  (Reimers & Gurevych 2019,
+    Sentence-BERT; BERT's pooler, with tanh); activation None: pool(x).
+    """
+
+    says = "vector"
+
+    def __init__(
+        self,
+        d_model: Count,
+        pool: Pool = "mean",
+        activation: Activation | None = None,
+        normalise: bool = False,
+    ) -> None:
+        super().__init__()
+        self.pool, self.normalise = pool, normalise
+        self.transform_by(d_model, activation)
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """(B, T, D) -> (B, D)"""
+        x = self.transformed(pooled(x, positions, self.pool)[:, None])[:, 0]
+        return F.normalize(x, dim=-1) if self.normalise else x

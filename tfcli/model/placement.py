@@ -1,7 +1,8 @@
 """Where the norm stands around a branch (attention or feed-forward) and its residual connection.
 
 A placement is given the branch and a maker of norms; what it is called with beyond x goes on to the branch.
-`final_norm` says whether a stack of such layers ends in a norm of its own.
+`final_norm` says whether a stack of such layers ends in a norm of its own, `parallel` whether it is the layer
+that adds the branches up.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from tfcli.model.linear import Single, short
 from tfcli.values import Rate
 
-MakeNorm = Callable[[], nn.Module]  # of a Norm: (x, present) -> x
+MakeNorm = Callable[..., nn.Module]  # of a Norm, (x, present) -> x; of another width if it is told one
 Function = Callable[[Tensor], Tensor]
 
 
@@ -21,6 +22,7 @@ class Placement(nn.Module):
     """A branch with its residual connection; a placement says in `around` where its norms stand."""
 
     final_norm: ClassVar[bool] = True
+    parallel: ClassVar[bool] = False  # gives what a layer adds to x; all branches of a layer read the same x
     n_norms: int = 1
 
     def __init__(self, branch: nn.Module, make_norm: MakeNorm, dropout: Rate = 0.0) -> None:
@@ -98,3 +100,14 @@ class Branch(Placement):
 
     def around(self, x: Tensor, branch: Function, norm: Function) -> Tensor:
         return x + norm(branch(x))
+
+
+class Parallel(Placement):
+    """f(norm(x)), to which a layer adds x and its other branches: x + f(norm(x)) + g(norm'(x))  (Wang &
+    Komatsuzaki 2021, GPT-J; Black et al. 2022, GPT-NeoX)
+    """
+
+    parallel = True
+
+    def around(self, x: Tensor, branch: Function, norm: Function) -> Tensor:
+        return branch(norm(x))

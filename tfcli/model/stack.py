@@ -27,7 +27,7 @@ class Seen(NamedTuple):
 
 
 class Layer(nn.Module):
-    """x -> attention -> attention to the memory -> feed-forward"""
+    """x -> attention -> attention to the memory -> feed-forward; parallel: x + what each makes of x"""
 
     def __init__(self, parts: Parts, index: int) -> None:
         super().__init__()
@@ -35,13 +35,17 @@ class Layer(nn.Module):
         across = parts.cross_attention
         self.cross_attention = parts.placement(across.make(index), parts.norm) if across else None
         self.ffn = parts.placement(parts.ffn.make(index), parts.norm)
+        self.parallel = self.attention.parallel
 
     def forward(self, x: Tensor, seen: Seen) -> Tensor:
-        present = seen.present
-        x = self.attention(x, seen.own, seen.cache, present=present)
+        branches = [(self.attention, (seen.own, seen.cache)), (self.ffn, ())]
         if self.cross_attention is not None:
-            x = self.cross_attention(x, seen.across, seen.memory, present=present)
-        return self.ffn(x, present=present)
+            branches.insert(1, (self.cross_attention, (seen.across, seen.memory)))
+        read = x
+        for branch, looks_at in branches:
+            made = branch(read if self.parallel else x, *looks_at, present=seen.present)
+            x = x + made if self.parallel else made
+        return x
 
 
 class Stack(nn.Module):
@@ -145,19 +149,20 @@ class Stack(nn.Module):
         kinds = list(dict.fromkeys(self.kinds))
         makers = [Glances(rules, self.positions[scheme]) for rules, scheme in kinds]
         layers = [
-            (i, kinds.index(self.kinds[i]), short(layer.attention), short(layer.ffn))
+            (i, kinds.index(self.kinds[i]), short(layer.attention), short(layer.ffn), layer.parallel)
             for i, layer in enumerate(self.layers)
         ]
         last = short(self.final_norm) if self.final_norm is not None else None
 
         def step(x: Tensor, place: int, caches: list[Cache]) -> Tensor:
             glances: list[Glance | None] = [None] * len(kinds)
-            for i, kind, attention, ffn in layers:
+            for i, kind, attention, ffn, parallel in layers:
                 cache = caches[i]
                 glance = glances[kind]
                 if glance is None:
                     glance = glances[kind] = makers[kind].at(place, cache.upcoming(1))
-                x = ffn(attention(x, glance, cache))
+                made = attention(x, glance, cache)
+                x = x + made + ffn(x) if parallel else ffn(made)
             return x if last is None else last(x)
 
         return step

@@ -1,13 +1,14 @@
 """Rotary positions, and the ways to stretch them over longer texts."""
 
 import math
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from tfcli.errors import ConfigError
 from tfcli.model.position import PositionScheme, Rotation
-from tfcli.values import Base, Count, Fraction, NonNegative, Positive
+from tfcli.values import Base, Count, Fraction, NonNegative, Positive, Range
 
 
 class Rope(PositionScheme):
@@ -62,6 +63,25 @@ class Rope(PositionScheme):
             (angles.sin() * (self.signs * self.amplitude).to(angles.device)).float(),
             self.interleaved,
         )
+
+
+class ProportionalRope(Rope):
+    """Turned by position * base^(-2i/E) / factor the first partial * E/2 pairs, the others not  (Gemma 4).
+
+    Where Rope with `partial` has fewer pairs, (i, i + R/2), here all are (i, i + E/2), and some stand still.
+    """
+
+    def __init__(
+        self, head_dim: Count, factor: Positive = 1.0, partial: Fraction = 1.0, **rope: object
+    ) -> None:
+        self.factor, self.turned = factor, int(partial * head_dim // 2)
+        if not self.turned:
+            raise ConfigError(f"position.partial={partial:g}: turns no pair of head_dim={head_dim} features")
+        super().__init__(head_dim, **rope)
+
+    def stretched(self, frequencies: Tensor) -> Tensor:
+        turns = torch.arange(len(frequencies)) < self.turned
+        return torch.where(turns, frequencies / self.factor, 0.0)
 
 
 class LinearRope(Rope):
@@ -167,9 +187,51 @@ class YarnRope(Rope):
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, self.width - 1)
         index = torch.arange(self.width // 2, dtype=torch.float64)
-        ramp = ((index - low) / (max(high - low, 0) or 0.001)).clamp(0, 1)
+        ramp = ((index - low) / ((high - low) or 0.001)).clamp(0, 1)
         return frequencies / self.factor * ramp + frequencies * (1 - ramp)
 
     def pair_that_turns(self, times: float) -> float:
         """The index of the pair that makes that many full turns over the original length."""
         return self.width * math.log(self.original / (times * 2 * math.pi)) / (2 * math.log(self.base))
+
+
+class LongRope(Rope):
+    """Pair i slowed by short_factor[i] in texts of up to `original` tokens, by long_factor[i] in longer ones;
+    scores sharpened in both  (Ding et al. 2024, LongRoPE; Phi-3).
+
+    Factors None: 1 in short texts, and `factor` in long ones, for all pairs. amplitude: `attention_factor` if
+    given, else sqrt(1 + ln(factor) / ln(original)), and 1 where factor is not above 1.
+    """
+
+    def __init__(
+        self,
+        head_dim: Count,
+        short_factor: list[Positive] | None = None,
+        long_factor: list[Positive] | None = None,
+        factor: Positive = 4.0,
+        original: Annotated[int, Range(low=2)] = 2048,
+        attention_factor: Positive | None = None,
+        **rope: object,
+    ) -> None:
+        super().__init__(head_dim, **rope)
+        self.original = self.stable_until = original
+        self.short = self.slowed("short_factor", short_factor, 1.0)
+        self.long = self.slowed("long_factor", long_factor, factor)
+        if attention_factor is not None:
+            self.amplitude = attention_factor
+        elif factor > 1:
+            self.amplitude = math.sqrt(1 + math.log(factor) / math.log(original))
+
+    def slowed(self, name: str, factors: list[float] | None, alike: float) -> Tensor:
+        """The plain frequencies, each divided by its factor, or all alike: (R,) float64."""
+        factors = [alike] * (self.width // 2) if factors is None else factors
+        if len(factors) != self.width // 2:
+            raise ConfigError(
+                f"position.{name}: has {len(factors)} numbers; must have {self.width // 2}, one for each "
+                "pair of features that is turned"
+            )
+        return self.paired(self.plain(self.base) / torch.tensor(factors, dtype=torch.float64))
+
+    def at(self, length: Tensor | int, device: torch.device) -> Tensor:
+        length = torch.as_tensor(length, device=device)[..., None, None]  # (1, 1) or (B|1, T|1, 1, 1)
+        return torch.where(length > self.original, self.long.to(device), self.short.to(device))
