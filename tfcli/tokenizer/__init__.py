@@ -2,28 +2,35 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import count, takewhile
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer as Backend
 
 from tfcli.errors import ConfigError
+from tfcli.tokenizer import ends as around
+from tfcli.tokenizer.cut import CUT, pieces, valid
+from tfcli.tokenizer.said import (
+    AS_TEXT,
+    KEPT,
+    NAMES,
+    ROLES,
+    chat_template,
+    described,
+    ends_of,
+    find_special,
+    input_names,
+    kind_of,
+    one_line,
+    special_is_text,
+)
 
-ROLES = ("pad", "bos", "eos", "unk", "cls", "sep", "mask")
-NAMES = {  # what files that do not say it call their special tokens, the likeliest first
-    "pad": ("<pad>", "[PAD]", "<|pad|>", "<|finetune_right_pad_id|>"),
-    "bos": ("<bos>", "<s>", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>"),
-    "eos": ("<eos>", "</s>", "<|end_of_text|>", "<|endoftext|>"),
-    "unk": ("<unk>", "[UNK]"),
-    "cls": ("[CLS]", "<cls>"),
-    "sep": ("[SEP]", "<sep>"),
-    "mask": ("[MASK]", "<mask>"),
-}
-CUT = 1 << 16  # characters; longer texts are encoded in pieces, which several cores share
-_LINE_END = re.compile(r"(?<=\S)\n(?=\S)")
+__all__ = ["CUT", "NAMES", "ROLES", "Tokenizer", "described", "find_special", "pieces", "valid"]
+
+INPUTS = ["input_ids", "attention_mask"]  # what a model reads that knows no segments
 
 
 class Tokenizer:
@@ -31,9 +38,18 @@ class Tokenizer:
 
     `encode` adds no BOS or EOS, and text that spells a special token stays text unless `allow_special`.
     Where a file has no padding token, `pad_id` is the EOS id (or 0): padding is told by length, never by id.
+    said: what an imported tokenizer_config.json said; `chat_template` is the Jinja text of conversations.
     """
 
-    def __init__(self, backend: Backend, special: dict[str, str], *, allow_special: bool = False) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        special: dict[str, str],
+        *,
+        allow_special: bool = False,
+        said: dict[str, Any] | None = None,
+        chat_template: str | None = None,
+    ) -> None:
         backend.no_truncation()  # files of published models may cut at 128 tokens, or pad to it
         backend.no_padding()
         backend.encode_special_tokens = not allow_special  # the backend's name for "special tokens are text"
@@ -41,12 +57,44 @@ class Tokenizer:
         self._read: str | None = None  # the tokenizer.json it came from
         self.special = special
         self.allow_special = allow_special
+        self.chat_template = chat_template
+        self.kept = {key: said[key] for key in KEPT if key in said} if said else {}
         self.vocab_size: int = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         ids = {role: backend.token_to_id(special[role]) if role in special else None for role in ROLES}
         self.bos_id, self.eos_id, self.unk_id = ids["bos"], ids["eos"], ids["unk"]
         self.cls_id, self.sep_id, self.mask_id = ids["cls"], ids["sep"], ids["mask"]
         self.has_pad = ids["pad"] is not None
         self.pad_id: int = ids["pad"] if ids["pad"] is not None else self.eos_id or 0
+
+    @property
+    def reads(self) -> "Tokenizer":
+        """The tokenizer of what an encoder-decoder's encoder reads: this one, or sources' own."""
+        return self
+
+    @cached_property
+    def adds_bos(self) -> bool:
+        """Whether its own files put BOS before a text."""
+        return self._put("before", self.bos_id)
+
+    @cached_property
+    def adds_eos(self) -> bool:
+        """Whether its own files put EOS after a text."""
+        return self._put("after", self.eos_id)
+
+    def _put(self, where: str, known: int | None) -> bool:
+        ids = around.around(self.backend)[where == "after"]
+        if ids in ([], [known]):
+            return bool(ids)
+        names = " ".join(self.backend.id_to_token(i) for i in ids)
+        role = "bos" if where == "before" else "eos"
+        raise ConfigError(
+            f"tokenizer: its post_processor puts {names} {where} a text; must be the {role}_token alone, "
+            f"{self.special.get(role)}"
+        )
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token by how the vocabulary spells it."""
+        return self.backend.token_to_id(token)
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text."""
@@ -88,7 +136,7 @@ class Tokenizer:
     @cached_property
     def sentinel_ids(self) -> tuple[int, ...]:
         """The ids of <extra_id_0>, <extra_id_1> ... as far as they go."""
-        ids = (self.backend.token_to_id(f"<extra_id_{k}>") for k in count())
+        ids = (self.id_of(f"<extra_id_{k}>") for k in count())
         return tuple(takewhile(lambda i: i is not None, ids))
 
     def pieces_of_vocabulary(self) -> list[str]:
@@ -119,90 +167,76 @@ class Tokenizer:
         steps = words.get("pretokenizers", [words])
         return any(s.get("use_regex") for s in steps) and not any(s.get("add_prefix_space") for s in steps)
 
+    def with_ends(self, bos: bool, eos: bool, *, segments: bool = False) -> "Tokenizer":
+        """The tokenizer whose files put BOS before and EOS after a text as a run did; it gives the same ids.
+
+        Two texts become `[bos] a [eos] b [eos]`. segments: of which the second is segment 1.
+        """
+        roles = [role for role, put in (("bos", bos), ("eos", eos)) if put and role in self.special]
+        if not roles and not segments and not any(around.around(self.backend)):
+            return self
+        tokens = (self.special[role] if role in roles else None for role in ("bos", "eos"))
+        backend = around.put(self.backend, *tokens, segments=segments)
+        if around.alike(backend, self.backend) and ("token_type_ids" in str(self.kept)) == segments:
+            return self
+        said = self.kept | {"model_input_names": [*INPUTS, "token_type_ids"] if segments else INPUTS}
+        copy = {"allow_special": self.allow_special, "said": said, "chat_template": self.chat_template}
+        return Tokenizer(backend, self.special, **copy)
+
     def save(self, folder: Path | str) -> None:
-        """Writes tokenizer.json and tokenizer_config.json, which `transformers` reads as well."""
+        """Writes tokenizer.json, tokenizer_config.json and chat_template.jinja, as `transformers` reads them.
+
+        The class there is the general one, which takes tokenizer.json as it is; others make their own of it.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        said = {f"{role}_token": self.special.get(role) for role in ROLES}
-        said |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-        said |= {"split_special_tokens": not self.allow_special}
         (folder / "tokenizer.json").write_text(self.text, encoding="utf-8")
-        (folder / "tokenizer_config.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+        self._save_said(folder, {"tokenizer_class": "PreTrainedTokenizerFast"})
+
+    def _save_said(self, folder: Path, more: dict[str, Any]) -> None:
+        """Writes what stands beside a vocabulary."""
+        said = {"model_input_names": INPUTS, "clean_up_tokenization_spaces": False} | self.kept
+        said |= {f"{role}_token": self.special.get(role) for role in ROLES}
+        said |= {"split_special_tokens": not self.allow_special} | more
+        if self.chat_template is not None:  # which writes special tokens as text, and must get them as such
+            said |= {"split_special_tokens": False, AS_TEXT: not self.allow_special}
+        text = json.dumps(said, indent=2, ensure_ascii=False) + "\n"
+        (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+        if self.chat_template is not None:
+            (folder / "chat_template.jinja").write_text(self.chat_template, encoding="utf-8")
 
     @classmethod
     def load(cls, where: Path | str, *, allow_special: bool | None = None) -> "Tokenizer":
-        """Reads a tokenizer.json or the folder it lies in; `allow_special` None: as the files say."""
+        """Reads a tokenizer.json, or the folder that `save` wrote; `allow_special` None: as the files say."""
         path = Path(where)
+        if path.is_dir() and not (path / "tokenizer.json").exists() and (path / "source.spm").exists():
+            from tfcli.tokenizer.marian import read
+
+            return read(path, allow_special=allow_special)
         path = path / "tokenizer.json" if path.is_dir() else path
-        try:
-            text = path.read_text(encoding="utf-8")
-            backend = Backend.from_str(text)
-        except OSError:
-            raise ConfigError(f"{path}: no such tokenizer file") from None
-        except Exception as error:  # the backend raises plain Exception
-            raise ConfigError(f"{path}: not a tokenizer.json ({_line(error)})") from None
+        backend, text = _backend(path)
         said = described(path.parent)
+        special = find_special(backend, said)
+        puts = ends_of(kind_of(path.parent, said, by_model=False), said)
+        if any(puts) and around.silent(backend):  # the class of the files would put them there
+            ends = (special.get(role) if put else None for role, put in zip(("bos", "eos"), puts))
+            backend, text = around.put(backend, *ends), None
+        if backend.truncation or backend.padding:  # which are not kept
+            text = None
         if allow_special is None:
-            allow_special = not said.get("split_special_tokens", True)
-        cuts = backend.truncation or backend.padding  # which are not kept
-        tokenizer = cls(backend, find_special(backend, said), allow_special=allow_special)
-        tokenizer._read = None if cuts else text
+            allow_special = not special_is_text(said)
+        template = chat_template(path.parent, said)
+        said["model_input_names"] = input_names(path.parent, said, by_model=False)
+        tokenizer = cls(backend, special, allow_special=allow_special, said=said, chat_template=template)
+        tokenizer._read = text
         return tokenizer
 
 
-def find_special(backend: Backend, said: dict | None = None) -> dict[str, str]:
-    """Role to token, e.g. {"eos": "</s>"}: as said, else by the usual names.
-
-    A vocabulary that has [CLS] and [SEP] only (BERT's) begins and ends documents with them.
-    """
-    said, found = said or {}, {}
-    for role in ROLES:
-        names = NAMES[role]
-        if f"{role}_token" in said:
-            name = said[f"{role}_token"]
-            names = () if name is None else (name["content"] if isinstance(name, dict) else name,)
-        known = [name for name in names if backend.token_to_id(name) is not None]
-        if known:
-            found[role] = known[0]
-    for role, stand_in in (("bos", "cls"), ("eos", "sep")):
-        if role not in found and stand_in in found:
-            found[role] = found[stand_in]
-    return found
-
-
-def pieces(text: str, size: int = CUT) -> Iterator[str]:
-    """A long text in pieces of at least `size` characters, each but the last ending in a single line end.
-
-    A line end between two other characters is a word of its own in every splitting by white space.
-    """
-    start = 0
-    while len(text) - start > 2 * size and (cut := _LINE_END.search(text, start + size)):
-        yield text[start : cut.end()]
-        start = cut.end()
-    yield text[start:]
-
-
-def valid(text: str) -> str:
-    """The text with lone surrogates, which no encoding can hold, replaced by U+FFFD."""
+def _backend(path: Path) -> tuple[Backend, str]:
     try:
-        text.encode()
-        return text
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def described(folder: Path) -> dict:
-    """What the files beside a vocabulary say of it."""
-    said = {}
-    for path in (folder / "special_tokens_map.json", folder / "tokenizer_config.json"):
-        try:
-            said |= json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, TypeError) as error:
-            raise ConfigError(f"{path}: cannot be read ({_line(error)})") from None
-    return said
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+        text = path.read_text(encoding="utf-8")
+        return Backend.from_str(text), text
+    except OSError:
+        raise ConfigError(f"{path}: no such tokenizer file") from None
+    except Exception as error:  # the backend raises plain Exception
+        raise ConfigError(f"{path}: not a tokenizer.json ({one_line(error)})") from None

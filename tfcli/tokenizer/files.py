@@ -1,17 +1,32 @@
-"""Tokenizers of published models: tokenizer.json, GPT-2's vocab.json and merges.txt, or BERT's vocab.txt."""
+"""Tokenizers of published models, whichever form of them lies in a folder."""
 
-import gzip
-import json
-import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from string import ascii_uppercase
 
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from tfcli.errors import ConfigError
-from tfcli.tokenizer import NAMES, Tokenizer, described, find_special
+from tfcli.tokenizer import Tokenizer, marian
+from tfcli.tokenizer.ends import put
+from tfcli.tokenizer.published import from_pieces
+from tfcli.tokenizer.said import (
+    add,
+    added_tokens,
+    chat_template,
+    described,
+    ends_of,
+    find_special,
+    input_names,
+    kind_of,
+    special_is_text,
+)
+from tfcli.tokenizer.words import bert, either, gpt2
+
+PIECES = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model")
+WANTED = (
+    "tokenizer.json, vocab.json with merges.txt, vocab.txt, vocab.json with source.spm and target.spm, "
+    "or " + ", ".join(PIECES)
+)
 
 
 class File:
@@ -28,83 +43,64 @@ class File:
     ) -> None:
         if path is None:
             raise ConfigError("tokenizer.path: missing; give a tokenizer.json or the folder of a tokenizer")
-        self.path, self.lowercase, self.allow_special = Path(path).expanduser(), lowercase, allow_special
-        self.read = self._reader()
+        self.path = Path(path).expanduser()
+        if not self.path.exists():
+            raise ConfigError(f"tokenizer.path={self.path}: no such file or folder")
+        self.read = reader(self.path, lowercase, allow_special)
+        if self.read is None:
+            raise ConfigError(f"tokenizer.path={self.path}: has no {WANTED}")
 
     def train(self, texts: Iterable[str] = ()) -> Tokenizer:
         """Reads the files; the texts change nothing."""
         return self.read()
 
-    def _reader(self) -> Callable[[], Tokenizer]:
-        """How to read what is there; of a folder the fullest description."""
-        if not self.path.exists():
-            raise ConfigError(f"tokenizer.path={self.path}: no such file or folder")
-        folder = self.path if self.path.is_dir() else self.path.parent
-        name = "" if self.path.is_dir() else self.path.name.removesuffix(".gz")
-        of_two = name in ("vocab.json", "merges.txt")
-        whole = self.path if name else folder / "tokenizer.json"
-        pair = [_either(folder, n) for n in ("vocab.json", "merges.txt")]
-        words = self.path if name.endswith(".txt") else _either(folder, "vocab.txt")
-        if not of_two and whole.suffix == ".json" and whole.is_file():
-            return lambda: Tokenizer.load(whole, allow_special=self.allow_special)
-        if all(pair) and (of_two or not name):
-            return lambda: self._finished(gpt2(*pair), described(folder))
-        if words and not of_two:
-            return lambda: self._finished(bert(words, self._lowercase(folder)), described(folder))
-        raise ConfigError(
-            f"tokenizer.path={self.path}: has no tokenizer.json, vocab.json with merges.txt, or vocab.txt"
-        )
 
-    def _lowercase(self, folder: Path) -> bool | None:
-        return described(folder).get("do_lower_case") if self.lowercase is None else self.lowercase
-
-    def _finished(self, backend: Backend, said: dict) -> Tokenizer:
-        special = find_special(backend, said)
-        backend.add_special_tokens(sorted(set(special.values()), key=backend.token_to_id))
-        return Tokenizer(backend, special, allow_special=self.allow_special)
+def read(folder: Path | str, allow_special: bool | None = None) -> Tokenizer:
+    """The tokenizer of a model's folder, by the fullest description there. Raises ConfigError."""
+    found = reader(Path(folder), None, allow_special)
+    if found is None:
+        raise ConfigError(f"{folder}: has no {WANTED}")
+    return found()
 
 
-def gpt2(vocabulary: Path, merges: Path) -> Backend:
-    """Byte-level BPE  (Radford et al. 2019)."""
-    try:
-        ids = json.loads(_text(vocabulary))
-    except ValueError as error:
-        raise ConfigError(f"{vocabulary}: not JSON ({error})") from None
-    lines = (line for line in _text(merges).split("\n") if line and not line.startswith("#version"))
-    pairs = [tuple(line.split(" ")) for line in lines]
-    for pair in pairs:  # the backend would not survive one
-        if len(pair) != 2 or not {*pair, "".join(pair)} <= ids.keys():
-            raise ConfigError(f"{merges}: '{' '.join(pair)}' is no merge of tokens in {vocabulary}")
-    backend = Backend(models.BPE(vocab=ids, merges=pairs))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    return backend
+def reader(path: Path, lowercase: bool | None, allow_special: bool | None) -> Callable[[], Tokenizer] | None:
+    """How to read what is there: a file of that name, or of a folder the fullest description."""
+    folder, name = (path, "") if path.is_dir() else (path.parent, path.name.removesuffix(".gz"))
+    whole = path if name else folder / "tokenizer.json"
+    if whole.suffix == ".json" and whole.name != "vocab.json" and whole.is_file():
+        return lambda: Tokenizer.load(whole, allow_special=allow_special)
+    if name in ("", "vocab.json", *marian.FILES) and all((folder / n).is_file() for n in marian.FILES):
+        return lambda: marian.read(folder, allow_special=allow_special)
+    pair = [either(folder, n) for n in ("vocab.json", "merges.txt")]
+    if all(pair) and name in ("", "vocab.json", "merges.txt"):
+        return lambda: finished(folder, lambda kind, said: gpt2(*pair, kind, said), allow_special)
+    words = path if name.endswith(".txt") and name != "merges.txt" else None
+    words = words or (None if name else either(folder, "vocab.txt"))
+    if words:
+        return lambda: finished(folder, lambda kind, said: bert(words, kind, said, lowercase), allow_special)
+    models = [path] if name.endswith((".model", ".spm")) else [folder / n for n in PIECES if not name]
+    model = next((m for m in models if m.is_file()), None)
+    return model and (
+        lambda: finished(folder, lambda kind, said: from_pieces(model, kind, said), allow_special)
+    )
 
 
-def bert(vocabulary: Path, lowercase: bool | None = None) -> Backend:
-    """WordPiece over words without white space  (Devlin et al. 2018)."""
-    lines = _text(vocabulary).removesuffix("\n").split("\n")
-    ids = {line.removesuffix("\r"): i for i, line in enumerate(lines)}
-    unknown = next((name for name in NAMES["unk"] if name in ids), None)
-    if unknown is None:
-        raise ConfigError(f"{vocabulary}: not a WordPiece vocabulary, it has no [UNK]")
-    if lowercase is None:
-        words = (token for token in ids if not token.startswith(("[", "<")))
-        lowercase = not any(set(word) & set(ascii_uppercase) for word in words)
-    backend = Backend(models.WordPiece(vocab=ids, unk_token=unknown))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece()
-    return backend
-
-
-def _either(folder: Path, name: str) -> Path | None:
-    return next((f for f in (folder / name, folder / f"{name}.gz") if f.is_file()), None)
-
-
-def _text(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
+def finished(folder: Path, made: Callable[[str, dict], Backend], allow_special: bool | None) -> Tokenizer:
+    """A backend with the tokens that the files beside it add and with what belongs around a text."""
+    said = described(folder)
+    backend, said, kind = made(kind_of(folder, said), said)
+    tokens = [
+        (i, t) for i, t in added_tokens(folder, said) if backend.token_to_id(t.content) != i or t.special
+    ]
+    special = find_special(backend, said)
+    backend.add_special_tokens(sorted(set(special.values()), key=backend.token_to_id))
+    add(backend, tokens, folder / "tokenizer_config.json")
+    special = find_special(backend, said)
+    puts = ends_of(kind, said)
+    if any(puts):
+        ends = [special.get(role) if p else None for role, p in zip(("bos", "eos"), puts)]
+        backend = put(backend, *ends, segments=kind == "bert", twice=kind in ("roberta", "xlmroberta"))
+    if allow_special is None:
+        allow_special = not special_is_text(said)
+    template, said["model_input_names"] = chat_template(folder, said), input_names(folder, said)
+    return Tokenizer(backend, special, allow_special=allow_special, said=said, chat_template=template)
