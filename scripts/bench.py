@@ -1,6 +1,6 @@
 """How fast tfcli is, as ratios in one run: medians of interleaved measurements, same shapes, random data.
 
-    python scripts/bench.py [--only train decode seq2seq e2e startup] [--quick] [--check]
+    python scripts/bench.py [--only train decode seq2seq e2e startup hub] [--quick] [--check]
 
 Needs `pip install -e '.[bench]'` for `transformers`, which it is measured against. Takes a few minutes on two
 cores that do nothing else. --quick measures fewer times; --check ends with exit code 1 if a target is missed.
@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("TQDM_DISABLE", "1")
-SECTIONS = ("train", "decode", "seq2seq", "e2e", "startup")
+SECTIONS = ("train", "decode", "seq2seq", "e2e", "startup", "hub")
 SMALL = {"n_layers": 4, "d_model": 128, "n_heads": 4, "context": 64, "batch": 12}
 LARGE = {"n_layers": 6, "d_model": 384, "n_heads": 6, "context": 256, "batch": 16}
 VOCABULARY = 65  # of character-level Shakespeare
@@ -333,6 +333,31 @@ def startup(quick: bool) -> Iterator[Result]:
             yield Result(what, **seconds, target=target, faster=False)
 
 
+def hub(quick: bool) -> Iterator[Result]:
+    """A model folder of the size of SmolLM2-135M, loaded in a new process to write one token, by both."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shape = {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
+             "intermediate_size": 1536, "vocab_size": 49152, "tie_word_embeddings": True}  # fmt: skip
+    theirs = (
+        "from transformers import AutoModelForCausalLM, AutoTokenizer; where = 'model'\n"
+        "tokens = AutoTokenizer.from_pretrained(where)('abc', return_tensors='pt').input_ids\n"
+        "print(AutoModelForCausalLM.from_pretrained(where).generate(tokens, max_new_tokens=1))"
+    )
+    with scratch() as folder, redirect_stderr(io.StringIO()):
+        from tfcli.tokenizer.trained import Char
+
+        LlamaForCausalLM(LlamaConfig(**shape, **NO_IDS)).save_pretrained(folder / "model")
+        Char().train([string.printable]).save(folder / "model")
+        words = [*command("generate"), "model", "--prompt", "abc", "max_new_tokens=1", "device=cpu"]
+        seconds = interleaved(
+            2 if quick else 5,
+            ours=partial(silently, words),
+            theirs=partial(silently, [sys.executable, "-c", theirs]),
+        )
+        yield Result("135M parameters loaded, one token, whole processes", **seconds, target=1.0)
+
+
 def command(name: str) -> list[str]:
     """The installed command of this environment."""
     installed = Path(sys.executable).with_name(f"tf-{name}")
@@ -354,7 +379,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="measure fewer times")
     parser.add_argument("--check", action="store_true", help="exit code 1 if a target is missed")
     asked = parser.parse_args()
-    if {"train", "decode"} & set(asked.only):
+    if {"train", "decode", "hub"} & set(asked.only):
         try:
             import transformers  # noqa: F401
         except ImportError:

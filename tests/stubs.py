@@ -72,11 +72,11 @@ class Pieces:
         return [self.pieces.index(piece) for piece in self.pattern.findall(text)]
 
     @property
-    def backend(self) -> Pieces:
-        """Spells its tokens itself."""
+    def reads(self) -> Pieces:
+        """Encodes sources itself."""
         return self
 
-    def token_to_id(self, token: str) -> int | None:
+    def id_of(self, token: str) -> int | None:
         return self.pieces.index(token) if token in self.pieces else None
 
     def decode(self, ids: list[int]) -> str:

@@ -13,23 +13,26 @@ from tfcli import choices
 ROOT = Path(tfcli.__file__).parent
 FLOORS = [  # a module imports only from lower floors; x.* are the modules within x
     ["errors", "batch"],
-    ["values", "choices", "device"],
-    ["model.linear", "precision", "bootstrap"],
+    ["values", "choices", "device", "said"],
+    ["model.linear", "precision", "bootstrap", "compose"],
     ["model.visibility", "model.cache", "model.position", "model.ffn", "schedule", "sampler", "tokenizer",
      "tokenizer.*", "metrics", "loss", "optimizer", "optimizer.*", "console", "runlog", "detokenize",
      "windows", "scores"],
     ["model", "model.norm", "model.placement", "model.init", "model.position.*", "model.ffn.*",
-     "model.attention", "data", "data.*", "reader", "constraints"],
+     "model.attention", "data", "data.*", "reader", "constraints", "chat", "model.transform"],
     ["model.attend", "model.single", "model.embedding", "model.parts", "model.head", "objective",
      "opening"],
     ["model.attention.*", "objective.*", "decode"],
     ["model.stack", "examine", "search"],
-    ["model.state", "predict"],
+    ["model.state", "predict", "writing"],
     ["model.family"],
     ["model.family.*", "generate"],
     ["build"],
-    ["checkpoint", "evaluate", "fit"],
-    ["start", "judge", "judge.*"],
+    ["checkpoint", "evaluate", "fit", "hub", "hub.fields", "hub.names", "hub.weights", "hub.rope", "hub.sentence",
+     "hub.folder", "hub.download", "hub.generation", "hub.architectures", "hub.architectures.*", "hub.gguf",
+     "hub.gguf_words"],
+    ["origin"],
+    ["start", "judge", "judge.*", "hub.*"],
     ["train"],
     ["assemble"],
     ["cli", "cli.*"],
@@ -41,8 +44,9 @@ SAME_FLOOR = {
     "objective",
     "judge",
     "cli",
+    "hub",
 }  # packages whose modules use each other
-KNOW_HYDRA = {"build", "checkpoint", "start", "assemble", "cli.door", "cli.train", "cli.generate", "cli.eval",
+KNOW_HYDRA = {"build", "compose", "checkpoint", "origin", "hub.folder", "start", "assemble", "cli.door", "cli.train", "cli.generate", "cli.eval",
               "cli.tasks"}  # fmt: skip
 
 

@@ -49,19 +49,35 @@ def test_no_ngram_comes_twice_in_rows_of_any_length(n: int) -> None:
 
 def test_the_end_of_a_text_is_no_repetition() -> None:
     text = torch.tensor([[1, 2, 1, 2]])  # 1 begins texts, and ends them
-    assert left(NoRepeat(1, eos=1)(text, torch.zeros(1, V))) == [[0, 1, 3, 4, 5]]
+    assert left(NoRepeat(1, ends=(1,))(text, torch.zeros(1, V))) == [[0, 1, 3, 4, 5]]
     assert left(NoRepeat(1)(text, torch.zeros(1, V))) == [[0, 3, 4, 5]]
 
 
 def test_what_is_allowed_keeps_its_score_and_what_was_given_is_left_as_it_was() -> None:
     scores = torch.randn(2, V)
     before, last, text = scores.clone(), torch.tensor([False, True]), torch.tensor([[2, 3], [4, 5]])
-    rules = Constraints(no_repeat=1, least=5, end=0, suppress=(0,), eos=1)
+    rules = Constraints(no_repeat=1, least=5, end=0, suppress=(0,), ends=(1,))
     out = rules(scores, 3, last, text)
     assert torch.equal(scores, before) and left(out) == [[4, 5], [0]]
     assert torch.equal(out[out > -torch.inf], before[out > -torch.inf])
     assert left(Constraints(start=2, suppress=(3,))(scores, 0, last)) == [[2], [2]]
     assert left(Constraints(start=2, suppress=(3,))(scores, 1, last)) == [[0, 1, 2, 4, 5]] * 2
+    rules = Constraints(no_repeat=1, least=5, ends=(1, 3))
+    assert left(rules(scores, 3, last, text)) == [[0, 4, 5], [0, 2]]
+    assert left(rules(scores, 5, last, text)) == [[0, 1, 3, 4, 5], [0, 1, 2, 3]]
+
+
+def test_no_end_comes_before_a_text_holds_so_many_tokens_whoever_else_is_in_the_batch() -> None:
+    text, last = padded([[2], [2, 4, 5], [0, 2, 4, 5]]), torch.tensor([False] * 3)
+    scores = Constraints(least_whole=4, ends=(1, 3))(torch.zeros(3, V), 1, last, text)
+    assert left(scores) == [[0, 2, 4, 5], [0, 2, 4, 5], list(range(V))]
+
+
+def test_what_is_forced_is_told_by_row() -> None:
+    last = torch.tensor([False, True])
+    assert Constraints(start=2, end=3).forces(0, last).tolist() == [True, True]
+    assert Constraints(start=2, end=3).forces(1, last).tolist() == [False, True]
+    assert Constraints(start=2).forces(1, last).tolist() == [False, False]
 
 
 @pytest.mark.parametrize("how", [{}, {"num_beams": 3}, {"sampler": Sampler(temperature=1.0), "seed": 1}])

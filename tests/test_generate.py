@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tfcli import build, choices
 from tfcli.batch import PAD, Batch
 from tfcli.cli.door import compose
+from tfcli.data.records import encode_source
 from tfcli.errors import ConfigError
 from tfcli.generate import Completion, generate
 from tfcli.sampler import Sampler
@@ -86,6 +87,47 @@ def test_ids_beyond_the_tokenizer_are_never_chosen() -> None:
     assert done.text == "bcd"
 
 
+@pytest.mark.parametrize("way", [{}, {"num_beams": 3}, {"sampler": Sampler(temperature=1e-3), "seed": 1}])
+def test_each_of_several_tokens_ends_a_text_and_stands_in_none(way: dict) -> None:
+    model = says(LETTERS, {"a": list("bcd"), "bb": ["h", "\n", "c"], "ccc": ["d", "e"]})
+    known, how = model.rule, {"max_new_tokens": 6, **way}
+
+    def rule(row: list[int]) -> list[float]:  # beams also come by what no script says
+        try:
+            return known(row)
+        except KeyError:
+            return [0.0] * LETTERS.vocab_size
+
+    model.rule = rule
+    done = generate(model, LETTERS, ["a", "bb", "ccc"], ends=("c", "\n", 1), **how)
+    assert texts(done) == ["b", "h", "de"] and {d.finish_reason for d in done} == {"eos"}
+    assert [LETTERS.pieces[d.ids[-1]] for d in done] == ["c", "\n", "<eos>"]
+    assert [d.text for d in done] == [
+        generate(model, LETTERS, [p], ends=("c", "\n", 1), **how)[0].text for p in ("a", "bb", "ccc")
+    ]
+    (past,) = generate(model, LETTERS, ["a"], ends=("d",), ignore_eos=True, **how)
+    assert (past.text, past.finish_reason, len(past.ids)) == ("bcd", "length", 6)
+
+
+def test_where_the_ends_are_said_the_tokenizers_own_is_none_of_them() -> None:
+    model = says(LETTERS, {"a": ["b"]})  # and EOS for ever
+    for ends, n, reason in (((2,), 5, "length"), ((), 5, "length"), (None, 2, "eos"), ((2, 1), 2, "eos")):
+        (done,) = generate(model, LETTERS, ["a"], max_new_tokens=5, ends=ends)
+        assert (len(done.ids), done.finish_reason) == (n, reason)
+
+
+def test_a_stream_leaves_its_end_out_as_well() -> None:
+    model, heard = says(LETTERS, {"a": list("bcd")}), []
+    how = {"ends": ("d",), "on_text": lambda number, piece: heard.append(piece)}
+    (done,) = generate(model, LETTERS, ["a"], **how)
+    assert (done.text, "".join(heard), LETTERS.pieces[done.ids[-1]]) == ("bc", "bc", "d")
+
+
+def test_an_end_that_is_no_token_is_refused() -> None:
+    with pytest.raises(ConfigError, match="ends='zz': must be one token"):
+        generate(chaotic(LETTERS.vocab_size), LETTERS, ["a"], ends=("zz",))
+
+
 # --- prompts ---------------------------------------------------------------------------------------------
 
 
@@ -119,6 +161,46 @@ def test_a_model_whose_texts_have_no_bos_reads_it_for_an_empty_prompt_only() -> 
     model = Scripted(5, lambda row: read.append(row[:]) or [0.0, 1.0, 0.0, 0.0, 0.0])
     generate(model, Pieces(*"abc"), ["ab", ""], bos=False)
     assert read == [[2, 3], [0]]
+
+
+def test_a_prompt_of_ids_is_read_as_it_is() -> None:
+    read = []
+    model = Scripted(5, lambda row: read.append(row[:]) or [0.0, 1.0, 0.0, 0.0, 0.0])
+    done = generate(model, Pieces(*"abc"), [[0, 2, 3], [2]], bos=True)
+    assert read == [[0, 2, 3], [2]] and [d.prompt for d in done] == [None, None]
+    with pytest.raises(ConfigError, match="prompt 2 has no token"):
+        generate(model, Pieces(*"abc"), [[2], []])
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_the_length_of_a_whole_text_counts_what_is_read_first(beams: int) -> None:
+    model, how = chaotic(LETTERS.vocab_size), {"ignore_eos": True, "num_beams": beams}
+    done = generate(model, LETTERS, ["aaaa", "a", ""], max_length=7, **how)
+    assert [len(d.ids) for d in done] == [2, 5, 6]  # with BOS
+    sources = generate(both("t5"), LETTERS, sources=["aaaa", "a"], start_id=0, max_length=7, **how)
+    assert [len(d.ids) for d in sources] == [6, 6]  # with the start token
+    with pytest.raises(ConfigError, match="max_length=5: leaves no room after a prompt of 5 tokens; .* 6"):
+        generate(model, LETTERS, ["aaaa", "a"], max_length=5, **how)
+    with pytest.raises(ConfigError, match="max_length=18: .* 17 positions.*16; must be at most 17"):
+        generate(chaotic(LETTERS.vocab_size, context=16), LETTERS, ["a"], max_length=18, **how)
+    with pytest.raises(ConfigError, match="max_new_tokens=3, max_length=9"):
+        generate(model, LETTERS, ["a"], max_length=9, max_new_tokens=3, **how)
+    with pytest.raises(ConfigError, match="min_length=9: must be at most max_length=8"):
+        generate(model, LETTERS, ["a"], max_length=8, min_length=9, **how)
+
+
+@pytest.mark.parametrize("how", [{}, {"num_beams": 3, "early_stopping": True}])
+def test_a_text_ends_only_when_it_holds_so_many_tokens_whole(how: dict) -> None:
+    model = Scripted(LETTERS.vocab_size, lambda row: [9.0 * (i == 1) - i for i in range(LETTERS.vocab_size)])
+    how |= {"min_length": 6, "max_new_tokens": 9}
+    prompts = ["aaaaaaa", "aa", ""]
+    done = generate(model, LETTERS, prompts, **how)
+    assert [len(d.ids) for d in done] == [1, 4, 6]  # EOS follows 8, 3 + 3 and 1 + 5 tokens
+    assert [d.ids for d in done] == [generate(model, LETTERS, [p], **how)[0].ids for p in prompts]
+    copier = Copier()
+    copier.scores = lambda rows, length: torch.tensor([model.rule(row) for row in rows])[:, None]
+    written = generate(copier, LETTERS, sources=["ab"], start_id=7, **how)
+    assert [len(d.ids) for d in written] == [6]  # the start token counts, and five more
 
 
 @pytest.mark.parametrize(
@@ -369,6 +451,8 @@ def test_beams_find_likelier_texts_than_greed_and_one_beam_is_greed() -> None:
         ({"n_best": 2}, "n_best=2: must be at most num_beams=1"),
         ({"length_penalty": 0.5}, "length_penalty.*num_beams=1"),
         ({"length_norm": "gnmt"}, "length_norm.*num_beams=1"),
+        ({"early_stopping": True}, "early_stopping.*num_beams=1"),
+        ({"count_forced": False}, "count_forced.*num_beams=1"),
     ],
 )
 def test_what_does_not_go_with_beams_is_refused(settings: dict, said: str) -> None:
@@ -458,6 +542,20 @@ def test_sources_have_the_ends_they_had_in_training() -> None:
         model = Copier()
         generate(model, LETTERS, sources=["a"], start_id=0, max_new_tokens=1, **ends)
         assert model.sources == [source]
+
+
+class Split(Pieces):
+    """Writes by one vocabulary and reads by another, of the same ids."""
+
+    reads = Pieces(*"cbadefgh", *LETTERS.pieces[10:])
+
+
+def test_sources_are_read_by_the_tokenizer_of_sources_and_texts_written_by_the_other() -> None:
+    tokenizer, model = Split(*LETTERS.pieces[2:]), Copier()
+    (done,) = generate(model, tokenizer, ["c"], sources=["abcc"], start_id=7, bos=False, eos=False)
+    assert model.sources == [[4, 3, 2, 2]] and model.read[0] == [[7, 4]]
+    assert (done.source, done.prompt, done.text) == ("abcc", "c", "baa")
+    assert encode_source(tokenizer, "abc") == [0, 4, 3, 2, 1]
 
 
 def test_a_prompt_beside_a_source_is_how_its_text_begins() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tfcli.batch import PAD, Batch
 from tfcli.data.records import Window, encode_question
 from tfcli.errors import ConfigError
-from tfcli.predict import Settings, answer, best_span, classify, fill, masked, tag
+from tfcli.predict import Settings, answer, best_span, classify, fill, masked, tag, vectors
 from tfcli.tokenizer import Tokenizer
 from tfcli.tokenizer.trained import Bpe, Byte, Char, Unigram, WordPiece
 
@@ -47,7 +47,7 @@ class Knowing(nn.Module):
         for ids, kinds, n in zip(batch.inputs, segments, there.sum(1).tolist()):
             self.rows.append(ids[:n].tolist())
             scores = self.rule(ids[:n].tolist(), kinds[:n].tolist())
-            if self.head.says != "class":
+            if self.head.says not in ("class", "vector"):
                 missing = batch.inputs.shape[1] - n
                 fill_ = (0, missing) if self.head.says == "span" else (0, 0, 0, missing)
                 scores = nn.functional.pad(scores, fill_, value=7.0 if self.head.says != "span" else -1e30)
@@ -153,6 +153,26 @@ def test_a_class_comes_with_the_probabilities_of_all() -> None:
     model.context = 6
     with pytest.raises(ConfigError, match=r"text 2 has 7 tokens.*6 positions"):
         list(classify(model, tokenizer, ["x", "y", "z"], [("a", "b"), ("aa", "bb")], HOW))
+
+
+def test_a_text_has_the_same_vector_alone_and_in_company() -> None:
+    tokenizer = trained()
+
+    def rule(row: list[int], kinds: list[int]) -> Tensor:
+        return torch.tensor([float(sum(row)), float(len(row)), float(row[0])])
+
+    model, texts = Knowing("vector", rule), ["cat", "", "the mat", "a"]
+    done = list(vectors(model, tokenizer, texts, HOW))
+    assert [d.text for d in done] == texts and model.sizes == [2, 2]
+    rows = [[tokenizer.bos_id, *tokenizer.encode(text), tokenizer.eos_id] for text in texts]
+    assert [d.vector for d in done] == [[sum(row), len(row), row[0]] for row in rows]
+    assert [next(vectors(model, tokenizer, [text], HOW)) for text in texts] == done
+    (bare,) = vectors(model, tokenizer, ["cat"], HOW, bos=False, eos=False)
+    assert bare.vector[1] == done[0].vector[1] - 2
+    model.context, model.rows = 8, []
+    with pytest.raises(ConfigError, match="text 3 has 9 tokens.*8 positions"):
+        vectors(model, tokenizer, texts, HOW)
+    assert model.rows == []
 
 
 LABELS = ["O", "B-cat", "I-cat", "B-dog"]

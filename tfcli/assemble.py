@@ -22,6 +22,7 @@ from tfcli.evaluate import choose
 from tfcli.fit import leaks, refuse_misfits
 from tfcli.metrics import flops_per_token
 from tfcli.objective import Objective
+from tfcli.origin import Origin
 from tfcli.precision import Precision
 from tfcli.runlog import RunLog
 from tfcli.train import Run, Settings
@@ -35,17 +36,17 @@ class Plan(NamedTuple):
     settings: Settings
     objective: Objective
     source: Source
-    recipe: Any  # of the tokenizer
+    recipe: Any  # of the tokenizer; None: it comes with what the run starts from
     optimizer: Any  # its recipe
     schedule: Callable[[int], float]
     precision: Precision
     device: torch.device
     folder: Path
     log: RunLog
-    start: Path | None  # the checkpoint that the run goes on from, or takes its weights from
+    start: Origin | None  # what the run goes on from, or takes its weights from
 
 
-def plan(config: DictConfig, start: Path | None = None) -> Plan:
+def plan(config: DictConfig, start: Origin | None = None) -> Plan:
     """Builds every part without data. Raises ConfigError for whatever does not fit; writes nothing."""
     settings = build.settings(Settings, config.train, "train")
     settings.checked()
@@ -82,7 +83,9 @@ def plan(config: DictConfig, start: Path | None = None) -> Plan:
         settings=settings,
         objective=objective,
         source=source,
-        recipe=build.make(config.tokenizer, "tokenizer", offer={"extra": objective.special}),
+        recipe=None
+        if start
+        else build.make(config.tokenizer, "tokenizer", offer={"extra": objective.special}),
         optimizer=optimizer,
         schedule=schedule,
         precision=precision,
@@ -100,15 +103,17 @@ def stored(config: DictConfig, precision: Precision, optimizer: Any) -> DictConf
     return kept
 
 
-def run_folder(config: DictConfig, start: Path | None) -> Path:
+def run_folder(config: DictConfig, start: Origin | None) -> Path:
     """Where the run is kept: `out`, or the folder that it goes on in, or a new one by name and time."""
     if config.out is not None:
         folder, key = Path(config.out), f"out={config.out}"
-        own = start is not None and bool(config.resume) and start.parents[1].resolve() == folder.resolve()
+        own = (
+            bool(config.resume) and start is not None and start.path.parents[1].resolve() == folder.resolve()
+        )
         if checkpoint.steps(folder) and not own:
             raise ConfigError(f"out={folder}: holds a run already; resume={folder} goes on with it")
     elif config.resume and start is not None:
-        folder, key = start.parents[1], f"resume={config.resume}"
+        folder, key = start.path.parents[1], f"resume={config.resume}"
     else:
         named = Path("runs") / config.name / time.strftime("%Y-%m-%d_%H-%M-%S")
         tries = chain([named], (Path(f"{named}-{i}") for i in range(2, 10**6)))
@@ -130,9 +135,8 @@ def check_can_be_made(folder: Path, key: str) -> None:
 def assemble(plan: Plan) -> Run:
     """Reads the data, makes or loads the model, and puts the run together."""
     config, settings = plan.config, plan.settings
-    tokenizer = (
-        checkpoint.load_tokenizer(plan.start) if plan.start else get_tokenizer(plan.recipe, plan.source)
-    )
+    start = plan.start
+    tokenizer = start.load_tokenizer() if start else get_tokenizer(plan.recipe, plan.source)
     objective = plan.objective
     objective.bind(tokenizer)
     text = objective.needs == "text"
@@ -151,8 +155,8 @@ def assemble(plan: Plan) -> Run:
     if corpus.labels is not None:
         config.head.labels = list(corpus.labels)
     torch.manual_seed(config.seed)
-    model = build.model(config, tokenizer.vocab_size, fill=plan.start is None or new_head(plan) is not None)
-    if plan.start is not None:
+    model = build.model(config, tokenizer.vocab_size, fill=start is None or new_head(plan) is not None)
+    if start is not None:
         corpus.notices += take_weights(plan, model)
     corpus.notices += leaks(model)
     model.to(plan.device)
@@ -171,8 +175,8 @@ def assemble(plan: Plan) -> Run:
         device=plan.device,
     )
     check_moments(run)
-    if plan.start is not None and config.resume:
-        run.go_on_from(checkpoint.load_training(plan.start))
+    if start is not None and config.resume:
+        run.go_on_from(checkpoint.load_training(start.path))
     if settings.compile:
         model.compile()
     return run
@@ -199,19 +203,21 @@ def check_moments(run: Run) -> None:
 def take_weights(plan: Plan, model: nn.Module) -> list[str]:
     """Fills a model from the checkpoint it starts from; what to say of its head where that is a new one."""
     own = None if new_head(plan) is None else "head."
-    left = checkpoint.load_weights(model, plan.start / "model.safetensors", new=own)
+    left = plan.start.fill(model, new=own)
     if own is None:
-        return []
+        return (
+            [f"left out of {plan.start.path}, having no use here: {checkpoint.shown(left)}"] if left else []
+        )
     made = [name for name in checkpoint.unique_tensors(model) if name.startswith(own)]
     return [
         f"head={plan.config.choices.head}: new, so it starts from chance ({checkpoint.shown(made)}); all "
-        f"else is that of {plan.start}, whose own head is left out ({checkpoint.shown(left)})"
+        f"else is that of {plan.start.path}, whose own head is left out ({checkpoint.shown(left)})"
     ]
 
 
 def new_head(plan: Plan) -> str | None:
     """The head that a run which takes another's weights makes anew; None: it has the same one."""
-    old = dict(build.plain(OmegaConf.load(plan.start / "config.yaml").head))
+    old = dict(plan.start.head)
     new = dict(build.plain(plan.config.head))
     for head in (old, new):
         head.pop("dropout", None)

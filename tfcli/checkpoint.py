@@ -15,9 +15,10 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -42,6 +43,7 @@ class Loaded(NamedTuple):
     step: int
     path: Path
     objective: Objective  # what it was trained on, bound to the tokenizer
+    generation: Mapping[str, Any] = MappingProxyType({})  # how a model folder says that texts are written
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -148,6 +150,38 @@ def _load(path: Path, device: str | torch.device, folders: Sequence[Path]) -> Lo
     return Loaded(model.to(device).eval(), tokenizer, config, read_manifest(path)["step"], path, objective)
 
 
+class Stored:
+    """A checkpoint folder that `find` found, as something that a run starts from."""
+
+    brings: tuple[str, ...] = ()
+    ends: Mapping[str, bool] = MappingProxyType({})
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def overrides(self) -> list[str]:
+        """What was said of the run."""
+        return list(read_stored(self.path / "config.yaml").overrides)
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """The stored settings of the head."""
+        return build.plain(read_stored(self.path / "config.yaml").head)
+
+    def config(self, folders: Sequence[Path] = ()) -> DictConfig:
+        """The stored configuration; see `read_config`."""
+        return read_config(self.path / "config.yaml", folders)
+
+    def load_tokenizer(self) -> Tokenizer:
+        """The tokenizer that it was trained with."""
+        return load_tokenizer(self.path)
+
+    def fill(self, model: nn.Module, new: str | None = None) -> list[str]:
+        """Fills a model; see `load_weights`."""
+        return load_weights(model, self.path / "model.safetensors", new)
+
+
 def load_tokenizer(path: Path) -> Tokenizer:
     """The tokenizer of a checkpoint folder. Raises ConfigError if it is not the one trained with."""
     tokenizer = Tokenizer.load(path)
@@ -165,12 +199,7 @@ def read_config(path: Path, folders: Sequence[Path] = ()) -> DictConfig:
     """A stored configuration, all of whose constructors some installed YAML names; else ConfigError, nothing
     called.
     """
-    try:
-        config = OmegaConf.load(path)
-    except Exception as error:
-        raise ConfigError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
-    if not isinstance(config, DictConfig):
-        raise ConfigError(f"{path}: is no configuration")
+    config = read_stored(path)
     trusted = choices.targets(*folders)
     for target in constructors(build.plain(config)):
         if target not in trusted:
@@ -179,6 +208,17 @@ def read_config(path: Path, folders: Sequence[Path] = ()) -> DictConfig:
                 f"called. "
                 "If it is your own, name its folder with --config-dir"
             )
+    return config
+
+
+def read_stored(path: Path) -> DictConfig:
+    """A stored configuration of which nothing is called yet."""
+    try:
+        config = OmegaConf.load(path)
+    except Exception as error:
+        raise ConfigError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
+    if not isinstance(config, DictConfig):
+        raise ConfigError(f"{path}: is no configuration")
     return config
 
 

@@ -25,15 +25,13 @@ class NoRepeat:
     """
 
     n: int
-    eos: int | None = None
+    ends: tuple[int, ...] = ()
 
     def __call__(self, text: Tensor, scores: Tensor) -> Tensor:
         """text (B, T): what each row holds, PAD where nothing is."""
-        own = None if self.eos is None else scores[:, self.eos]
-        scores = scores.masked_fill(self.again(text, scores.shape[1]), NEVER)
-        if own is not None:
-            scores[:, self.eos] = own
-        return scores
+        again = self.again(text, scores.shape[1])
+        again[:, list(self.ends)] = False
+        return scores.masked_fill(again, NEVER)
 
     def again(self, text: Tensor, vocab_size: int) -> Tensor:
         """(B, T) -> (B, V): the tokens that came after the row's last n - 1 before."""
@@ -58,7 +56,7 @@ def only(scores: Tensor, token: int, rows: Tensor | None = None) -> Tensor:
 
 def without(scores: Tensor, tokens: tuple[int, ...]) -> Tensor:
     """The scores where none of those tokens may follow."""
-    forbidden = torch.tensor(tokens, device=scores.device)
+    forbidden = torch.tensor(tokens, dtype=torch.long, device=scores.device)
     return scores.index_fill(1, forbidden, NEVER)
 
 
@@ -67,19 +65,20 @@ class Constraints:
     """The rules that are in force, by token ids. What is forced comes in any case."""
 
     no_repeat: int | None = None  # this many tokens in a row come once
-    least: int = 0  # tokens before the end may come
+    least: int = 0  # new tokens before an end may come
+    least_whole: int = 0  # and tokens that the text must hold then, its prompt included
     start: int | None = None  # the first new token
     end: int | None = None  # the last one of a text that is as long as it may be
     suppress: tuple[int, ...] = ()
-    eos: int | None = None  # the token that ends a text
+    ends: tuple[int, ...] = ()  # the tokens that end a text, each of them
 
     def __bool__(self) -> bool:
-        return self != Constraints(eos=self.eos)
+        return self != Constraints(ends=self.ends)
 
     @property
     def reads(self) -> bool:
         """Whether what a row holds has a say."""
-        return self.no_repeat is not None
+        return self.no_repeat is not None or self.least_whole > 0
 
     def __call__(self, scores: Tensor, n_new: int, last: Tensor, text: Tensor | None = None) -> Tensor:
         """(B, V) -> (B, V). n_new: how many tokens were written; last (B,): where the next is the last that
@@ -89,14 +88,22 @@ class Constraints:
             return only(scores, self.start)
         free = scores
         if self.no_repeat is not None:
-            scores = NoRepeat(self.no_repeat, self.eos)(text, scores)
+            scores = NoRepeat(self.no_repeat, self.ends)(text, scores)
         if self.suppress:
             scores = without(scores, self.suppress)
-        if n_new < self.least and self.eos is not None:
-            scores = without(scores, (self.eos,))
+        if n_new < self.least:
+            scores = without(scores, self.ends)
+        elif self.least_whole:
+            short = (text != PAD).sum(1) < self.least_whole  # (B,)
+            scores = torch.where(short[:, None], without(scores, self.ends), scores)
         if self.end is not None and bool(last.any()):
             scores = torch.where(last[:, None], only(free, self.end), scores)
         return scores
+
+    def forces(self, n_new: int, last: Tensor) -> Tensor:
+        """(B,): in which rows nothing but one token may follow, as it is forced."""
+        first = self.start is not None and n_new == 0
+        return torch.full_like(last, first) if first or self.end is None else last
 
     def fit(self, limits: list[int], vocab_size: int) -> None:
         """Raises ConfigError where they contradict each other, or the room that texts have (`limits`)."""
@@ -108,7 +115,7 @@ class Constraints:
             )
         if None not in (self.start, self.end) and self.start != self.end and shortest < 2:
             raise ConfigError("max_new_tokens=1: has no room for both forced_start and forced_end")
-        if self.start is not None and self.start == self.eos and self.least:
+        if self.start in self.ends and self.least:
             raise ConfigError(
                 f"forced_start: ends every text at once, and min_new_tokens={self.least} forbids it"
             )
@@ -130,7 +137,7 @@ def token_id(tokenizer: Any, said: int | str, key: str) -> int:
         raise ConfigError(
             f"{key}={said}: the tokenizer has {tokenizer.vocab_size} tokens, and ids must be below that"
         )
-    known = tokenizer.backend.token_to_id(said)
+    known = tokenizer.id_of(said)
     ids = tokenizer.encode(said) if known is None else [known]
     if len(ids) != 1:
         raise ConfigError(

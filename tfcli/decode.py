@@ -17,7 +17,7 @@ from tfcli.opening import Opening, held
 from tfcli.reader import Cached, Given, Uncached, pad_left
 from tfcli.sampler import NEVER, Sampler
 
-Finish = Literal["eos", "stop", "length", "constraints"]  # constraints: they left no token
+Finish = Literal["eos", "stop", "length", "constraints"]  # eos: any end; constraints: they left no token
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Row:
     which: int  # the number of its opening
     opening: Opening
     transcript: Transcript
-    eos: int | None
+    ends: tuple[int, ...]  # tokens that end it
     chance: Callable[[], float]
     ids: list[int] = field(default_factory=list)
     finish: Finish | None = None
@@ -35,7 +35,7 @@ class Row:
     def push(self, token: int) -> bool:
         """Takes the next token; whether the row goes on."""
         self.ids.append(token)
-        if token == self.eos:
+        if token in self.ends:
             return self.end("eos")
         if self.transcript.followed and self.transcript.push(token):
             return self.end("stop")
@@ -43,9 +43,17 @@ class Row:
 
     def end(self, finish: Finish) -> bool:
         """The row goes on no more."""
-        self.ids = self.transcript.close(self.ids)
+        text, its_end = split(self.ids, finish)
+        text = self.transcript.close(text)
+        self.ids = text if self.transcript.stopped else text + its_end
         self.finish = "stop" if self.transcript.stopped else finish
         return False
+
+
+def split(ids: list[int], finish: Finish) -> tuple[list[int], list[int]]:
+    """What stands in a text, and the token that ended it, which does not, if one did."""
+    length = len(ids) - (finish == "eos")
+    return ids[:length], ids[length:]
 
 
 def begin(

@@ -53,7 +53,7 @@ def scores_of(model: nn.Module, rows: Sequence[Example], pad_id: int, device: to
         out = model(batch).float().cpu()
     if not bool(torch.isfinite(out).all()):
         raise ConfigError("the model's scores are NaN or infinite: its weights are broken")
-    if model.head.says == "class":
-        return list(out)  # (C,) each
+    if model.head.says in ("class", "vector"):
+        return list(out)  # (C,) or (D,) each
     time = -1 if model.head.says == "span" else 0  # of (2, T), or (T, V) and (T, C)
     return [scores.narrow(time, 0, len(row.tokens)) for scores, row in zip(out, rows)]

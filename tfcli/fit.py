@@ -12,7 +12,7 @@ from tfcli.data import Source
 from tfcli.errors import ConfigError
 from tfcli.objective import Objective
 
-SAYS = {"tokens": "tokens", "class": "a class", "tags": "tags", "span": "a span"}
+SAYS = {"tokens": "tokens", "class": "a class", "tags": "tags", "span": "a span", "vector": "no label"}
 GIVES = {"text": "text", "pair": "pairs", "label": "labelled texts", "tags": "tagged words",
          "answer": "questions with answers"}  # fmt: skip
 

@@ -9,75 +9,23 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from tfcli.constraints import Constraints, token_id
-from tfcli.decode import Finish, Row, decode
+from tfcli.constraints import Constraints
+from tfcli.decode import Finish, Row, decode, split
 from tfcli.detokenize import OnText, Transcript
 from tfcli.errors import ConfigError
 from tfcli.opening import Opening, of_prompts, of_sources
 from tfcli.reader import evaluating
-from tfcli.sampler import Sampler
-from tfcli.search import Alpha, Norm, Ranking, search
-from tfcli.values import Count, Index
+from tfcli.search import search
+from tfcli.writing import Settings, constraints
 
-
-@dataclass(frozen=True)
-class Settings:
-    """How completions are written; the keys of `configs/generate.yaml`."""
-
-    sampler: Sampler = field(default_factory=Sampler)
-    max_new_tokens: Count | None = None  # None: opening.DEFAULT_LENGTH, or what the model's positions leave
-    n_samples: Count = 1
-    num_beams: Count = 1  # 1: no search, a token at a time by the sampler
-    n_best: Count = 1
-    length_penalty: Alpha = 1.0
-    length_norm: Norm = "length"
-    no_repeat_ngram_size: Count | None = None
-    min_new_tokens: Index = 0  # before EOS
-    forced_start: Index | str | None = None  # a token, by id or by text
-    forced_end: Index | str | None = None
-    suppress: tuple[Index | str, ...] = ()  # tokens that are never written
-    stop: tuple[str, ...] = ()  # a text ends before the first of these
-    bos: bool | None = None  # whether texts begin with BOS, as in training; None: where the tokenizer has one
-    eos: bool | None = None  # whether sources end with EOS, as in training; None: where the tokenizer has one
-    ignore_eos: bool = False
-    seed: Index | None = None  # None: a fresh one
-    cache: bool = True  # False: the whole text is read again for every token
-    batch_size: Count = 16  # completions that are written at once; of beams, prompts
-
-    def __post_init__(self) -> None:
-        if "" in self.stop:
-            raise ConfigError("stop='': must hold at least one character; leave it out not to stop")
-        if self.n_best > self.num_beams:
-            raise ConfigError(f"n_best={self.n_best}: must be at most num_beams={self.num_beams}")
-        ranked = (self.length_penalty, self.length_norm) != (Settings.length_penalty, Settings.length_norm)
-        if self.num_beams == 1 and ranked:
-            raise ConfigError("length_penalty, length_norm: rank beams, and num_beams=1; set it to 2 or more")
-        if self.num_beams > 1:
-            self._refuse_beside_beams()
-
-    def _refuse_beside_beams(self) -> None:
-        beams = f"num_beams={self.num_beams}: "
-        if self.sampler.draws:
-            raise ConfigError(beams + "beams are not drawn; choose sampler=greedy, or num_beams=1")
-        if self.sampler.penalises:
-            why = "sampler.repetition_penalty would change what beams are ranked by; leave it out, and set "
-            raise ConfigError(f"{beams}{why}no_repeat_ngram_size instead")
-        if self.n_samples > 1:
-            raise ConfigError(beams + f"n_samples={self.n_samples} is for draws; set n_best instead")
-        if self.stop:
-            raise ConfigError(beams + "stop would end beams that are not comparable; leave it out")
-
-    @property
-    def each(self) -> int:
-        """How many completions there are of each prompt, at most."""
-        return self.n_best if self.num_beams > 1 else self.n_samples
+Prompt = str | Sequence[int]  # a text to go on from, or its ids, which are read as they are
 
 
 @dataclass(frozen=True)
@@ -85,9 +33,11 @@ class Completion:
     """What was written after a prompt, or of a source."""
 
     source: str | None  # None: of a decoder
-    prompt: str | None  # None: of an encoder-decoder that was given none
+    prompt: str | None  # None: it was given as ids, or an encoder-decoder was given none
     text: str  # only what is new; prompt + text is the whole
-    ids: list[int]  # what is new, EOS included; where a stop string cut, those whose text stands before it
+    ids: list[
+        int
+    ]  # what is new, its end included; where a stop string cut, those whose text stands before it
     finish_reason: Finish
     score: float | None = None  # by which beams are ranked; None: there were none
     seed: int | None = None  # None: chance had no say
@@ -96,7 +46,7 @@ class Completion:
 def generate(
     model: nn.Module,
     tokenizer: Any,
-    prompts: Sequence[str] | None = None,
+    prompts: Sequence[Prompt] | None = None,
     on_text: OnText | None = None,
     *,
     sources: Sequence[str] | None = None,
@@ -120,7 +70,7 @@ def generate(
 def completions(
     model: nn.Module,
     tokenizer: Any,
-    prompts: Sequence[str] | None,
+    prompts: Sequence[Prompt] | None,
     how: Settings,
     on_text: OnText | None = None,
     *,
@@ -132,17 +82,16 @@ def completions(
     """The same, each batch as soon as it is done. Raises ConfigError before anything is written."""
     refuse_misfits(model, tokenizer, prompts, how, on_text, sources)
     if sources is None:
-        openings = of_prompts(model, tokenizer, prompts, how.max_new_tokens, how.bos, prefix)
+        openings = of_prompts(model, tokenizer, prompts, how.most, how.bos, prefix)
     else:
         ends = (how.bos is not False, how.eos is not False)
-        most = how.max_new_tokens
-        openings = of_sources(model, tokenizer, sources, prompts, most, ends, start_id, special)
-    rules = constraints(tokenizer, how)
+        openings = of_sources(model, tokenizer, sources, prompts, how.most, ends, start_id, special)
+    rules = constraints(tokenizer, how, starts=sources is not None)
     rules.fit([opening.limit for opening in openings], tokenizer.vocab_size)
     texts = [{"source": None, "prompt": None} for _ in openings]
     for name, given in (("source", sources), ("prompt", prompts)):
         for text, one in zip(texts, given or ()):
-            text[name] = one
+            text[name] = one if isinstance(one, str) else None
     if how.num_beams > 1:
         return searched(model, tokenizer, openings, texts, how, rules)
     return written(model, tokenizer, openings, texts, how, rules, on_text)
@@ -168,7 +117,7 @@ def written(
         opening = openings[which]
         transcript = Transcript(tokenizer, opening.ids, how.stop, hear, opening.shown)
         chance = random.Random(f"{seed} {which} {sample}").random
-        return Row(which, opening, transcript, rules.eos, chance)
+        return Row(which, opening, transcript, rules.ends, chance)
 
     for first in range(0, total, how.batch_size):
         rows = [row(number) for number in range(first, min(first + how.batch_size, total))]
@@ -189,17 +138,16 @@ def searched(
     rules: Constraints,
 ) -> Iterator[Completion]:
     """Completions by beam search."""
-    ranking = Ranking(how.length_penalty, how.length_norm)
     for first in range(0, len(openings), how.batch_size):
         some = openings[first : first + how.batch_size]
         with torch.inference_mode(), evaluating(model):
             found = search(
-                model, some, how.num_beams, how.n_best, ranking, rules, tokenizer.vocab_size, how.cache
+                model, some, how.num_beams, how.n_best, how.ranking, rules, tokenizer.vocab_size, how.cache
             )
         for opening, text, hypotheses in zip(some, texts[first:], found):
             for score, ids, finish in hypotheses:
                 transcript = Transcript(tokenizer, opening.ids, (), None, opening.shown)
-                transcript.close(ids)
+                transcript.close(split(ids, finish)[0])
                 yield Completion(**text, text=transcript.text, ids=ids, finish_reason=finish, score=score)
 
 
@@ -211,7 +159,7 @@ def fresh_seed() -> int:
 def refuse_misfits(
     model: nn.Module,
     tokenizer: Any,
-    prompts: Sequence[str] | None,
+    prompts: Sequence[Prompt] | None,
     how: Settings,
     on_text: OnText | None,
     sources: Sequence[str] | None,
@@ -231,20 +179,3 @@ def refuse_misfits(
     if on_text is not None and how.num_beams > 1:
         no = "no text is sure before the end, so none can be streamed"
         raise ConfigError(f"num_beams={how.num_beams}: {no}")
-
-
-def constraints(tokenizer: Any, how: Settings) -> Constraints:
-    """The rules that the settings ask for, by the tokenizer's ids."""
-
-    def id_of(key: str) -> int | None:
-        said = getattr(how, key)
-        return None if said is None else token_id(tokenizer, said, key)
-
-    return Constraints(
-        no_repeat=how.no_repeat_ngram_size,
-        least=how.min_new_tokens,
-        start=id_of("forced_start"),
-        end=id_of("forced_end"),
-        suppress=tuple(token_id(tokenizer, said, "suppress") for said in how.suppress),
-        eos=None if how.ignore_eos else tokenizer.eos_id,
-    )

@@ -18,6 +18,13 @@ DEFAULT_LENGTH = 128  # new tokens where nobody said how many
 MASK = "[MASK]"  # stands for the tokenizer's own in every text
 
 
+class Most(NamedTuple):
+    """How long texts may become."""
+
+    new: int | None = None  # tokens that may follow
+    whole: int | None = None  # tokens with those that are read first; None twice: DEFAULT_LENGTH new ones
+
+
 class Opening(NamedTuple):
     """What is read before the first token is written."""
 
@@ -43,8 +50,8 @@ def held(openings: Sequence[Opening], device: torch.device) -> Tensor:
 def of_prompts(
     model: nn.Module,
     tokenizer: Any,
-    prompts: Sequence[str],
-    max_new_tokens: int | None,
+    prompts: Sequence[str | Sequence[int]],
+    most: Most,
     bos: bool | None,
     prefix: bool,
 ) -> list[Opening]:
@@ -52,8 +59,8 @@ def of_prompts(
     starts = [beginning(tokenizer, prompt, i, bos) for i, prompt in enumerate(prompts)]
     if starts:
         longest = max(map(len, starts))  # what fits it fits all
-        limit(f"a prompt of {longest} tokens", longest, max_new_tokens, model.context)
-    rooms = [limit("a prompt", len(start), max_new_tokens, model.context) for start in starts]
+        limit(f"a prompt of {longest} tokens", longest, most, model.context)
+    rooms = [limit("a prompt", len(start), most, model.context) for start in starts]
     return [Opening(start, room, prefix=prefix) for start, room in zip(starts, rooms)]
 
 
@@ -62,27 +69,29 @@ def of_sources(
     tokenizer: Any,
     sources: Sequence[str],
     prompts: Sequence[str] | None,
-    max_new_tokens: int | None,
+    most: Most,
     ends: tuple[bool, bool],
     start_id: int | None,
     special: Sequence[str] = (),
 ) -> list[Opening]:
     """What an encoder reads of each source, with BOS and EOS as `ends` says, and its decoder first.
 
+    Sources are read by `tokenizer.reads`, which may be another than what writes, of the same ids.
     special: the tokens of the objective, which are no text in a source; those that name spans are shown.
     """
     if start_id is None:
         raise ConfigError(
             "an encoder-decoder begins with a start token; give start_id, as its objective says"
         )
-    head, tail = ends_of(tokenizer, *ends)
-    names = spelled(tokenizer, special)
+    reads = tokenizer.reads
+    head, tail = ends_of(reads, *ends)
+    names = spelled(reads, special)
     shown = frozenset(names.values()) & frozenset(tokenizer.sentinel_ids if special else ())
     if special:
         refuse_masks(names, sources)
     openings = []
     for i, text in enumerate(sources):
-        source = [*head, *with_names(tokenizer, text, names), *tail]
+        source = [*head, *with_names(reads, text, names), *tail]
         room = model.source_context
         if room is not None and len(source) > room:
             raise ConfigError(
@@ -92,14 +101,14 @@ def of_sources(
         what = (
             "the start token" if len(ids) == 1 else f"the start token and a prompt of {len(ids) - 1} tokens"
         )
-        room = limit(what, len(ids), max_new_tokens, model.context)
+        room = limit(what, len(ids), most, model.context)
         openings.append(Opening(ids, room, source, shown=shown))
     return openings
 
 
 def spelled(tokenizer: Any, special: Sequence[str]) -> dict[str, int]:
     """The ids of an objective's special tokens by how texts spell them; [MASK] is any mask token."""
-    ids = {name: tokenizer.backend.token_to_id(name) for name in special}
+    ids = {name: tokenizer.id_of(name) for name in special}
     names = {name: i for name, i in ids.items() if i is not None}
     if set(special) & set(NAMES["mask"]) and tokenizer.mask_id is not None:
         names |= dict.fromkeys((MASK, tokenizer.special["mask"]), tokenizer.mask_id)
@@ -136,11 +145,16 @@ def without_blank(tokenizer: Any, part: str) -> str:
     return part[:-1] if joins else part
 
 
-def beginning(tokenizer: Any, prompt: str, number: int, bos: bool | None = None) -> list[int]:
+def beginning(tokenizer: Any, prompt: str | Sequence[int], number: int, bos: bool | None = None) -> list[int]:
     """The ids that are read for a prompt: BOS once, if there is one and texts begin with it, and the text's.
 
-    A prompt without ids begins with BOS in any case. Raises ConfigError where there is none.
+    A prompt without ids begins with BOS in any case. Raises ConfigError where there is none. A prompt of ids
+    is read as it is.
     """
+    if not isinstance(prompt, str):
+        if not prompt:
+            raise ConfigError(f"prompt {number + 1} has no token")
+        return list(prompt)
     ids, first = tokenizer.encode(prompt), tokenizer.bos_id
     if first is not None and ids[:1] != [first] and (bos is not False or not ids):
         ids = [first, *ids]
@@ -150,19 +164,24 @@ def beginning(tokenizer: Any, prompt: str, number: int, bos: bool | None = None)
     return ids
 
 
-def limit(what: str, n_read: int, max_new_tokens: int | None, context: int | None) -> int:
+def limit(what: str, n_read: int, most: Most, context: int | None) -> int:
     """How many tokens may follow, of which the last is not read and needs no position.
 
-    Raises ConfigError where the model's positions do not suffice.
+    Raises ConfigError where the model's positions do not suffice, or nothing may follow.
     """
+    new, key = most.new, f"max_new_tokens={most.new}"
+    if most.whole is not None:
+        new, key = most.whole - n_read, f"max_length={most.whole}"
+        if new < 1:
+            raise ConfigError(f"{key}: leaves no room after {what}; must be at least {n_read + 1}")
     if context is None:
-        return max_new_tokens or DEFAULT_LENGTH
+        return new or DEFAULT_LENGTH
     left = context - n_read + 1
     if left < 1:
         raise ConfigError(f"{what} is too long: this model has {context} positions")
-    if max_new_tokens and max_new_tokens > left:
+    if new and new > left:
         raise ConfigError(
-            f"max_new_tokens={max_new_tokens}: with {what} that is "
-            f"{n_read + max_new_tokens - 1} positions, and this model has {context}; must be at most {left}"
+            f"{key}: with {what} that is {n_read + new - 1} positions, and this model has {context}; must be "
+            f"at most {left if most.whole is None else context + 1}"
         )
-    return max_new_tokens or min(DEFAULT_LENGTH, left)
+    return new or min(DEFAULT_LENGTH, left)

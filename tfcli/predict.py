@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from tfcli.data.records import Window, encode_question, encode_text, encode_word
 from tfcli.errors import ConfigError
 from tfcli.examine import plain, read, refuse_long
 from tfcli.opening import MASK, without_blank
+from tfcli.said import Answered, Candidate, Classified, Embedded, Filled, Named, Span, Tagged
 from tfcli.scores import entities
 from tfcli.values import Count
 
@@ -28,69 +29,6 @@ class Settings:
 
     top_n: Count = 5  # candidates for a mask
     batch_size: Count = 16  # texts read at once
-
-
-class Candidate(NamedTuple):
-    """A token that may stand at a mask."""
-
-    token: str
-    id: int
-    probability: float
-
-
-class Filled(NamedTuple):
-    """A text with masks, for each of them the likeliest tokens, and the text with the first of each."""
-
-    text: str
-    slots: list[list[Candidate]]
-    filled: str
-
-
-class Classified(NamedTuple):
-    """A text or two, the likeliest class, and the probabilities of all, the likeliest first."""
-
-    text: str
-    second: str | None
-    label: str
-    probabilities: dict[str, float]
-
-
-class Named(NamedTuple):
-    """Words first to last of a sentence, what they are called, and the mean probability of their tags."""
-
-    kind: str
-    text: str
-    first: int
-    last: int
-    score: float
-
-
-class Tagged(NamedTuple):
-    """The words of a sentence, the tag of each with its probability, and the entities that the tags make."""
-
-    words: list[str]
-    tags: list[str]
-    scores: list[float]
-    entities: list[Named]
-
-
-class Span(NamedTuple):
-    """The best piece of a context: its characters, start + end score, and share among all pieces."""
-
-    start: int
-    end: int
-    score: float
-    share: float
-
-
-class Answered(NamedTuple):
-    """context[start:end] of a question's context, and how probable it is among all pieces of the context."""
-
-    question: str
-    answer: str
-    start: int
-    end: int
-    score: float
 
 
 # --- masks --------------------------------------------------------------------------------------------------
@@ -154,9 +92,11 @@ def classify(
     labels: Sequence[str],
     texts: Sequence[tuple[str, str | None]],
     how: Settings,
+    bos: bool = True,
+    eos: bool = True,
 ) -> Iterator[Classified]:
     """The class of each text, or pair of texts. Raises ConfigError for one longer than the model knows."""
-    encoded = (encode_text(tokenizer, *pair, NO_LIMIT) for pair in texts)
+    encoded = (encode_text(tokenizer, *pair, NO_LIMIT, bos, eos) for pair in texts)
     examples = [Example(tokens, segments=segments) for tokens, segments in encoded]
     refuse_long(model, examples)
     said = read(model, tokenizer.pad_id, [[example] for example in examples], how.batch_size)
@@ -176,6 +116,8 @@ def tag(
     sentences: Sequence[list[str]],
     how: Settings,
     limit: int,
+    bos: bool = True,
+    eos: bool = True,
 ) -> Iterator[Tagged]:
     """The tags of each sentence's words, which are read in rows of at most `limit` tokens.
 
@@ -184,7 +126,8 @@ def tag(
     for i, words in enumerate(sentences):
         if not words:
             raise ConfigError(f"text {i + 1} has no words")
-    rows = [encode_words(tokenizer, words, limit, f"text {i + 1}") for i, words in enumerate(sentences)]
+    named_ = [(words, f"text {i + 1}") for i, words in enumerate(sentences)]
+    rows = [encode_words(tokenizer, words, limit, where, bos, eos) for words, where in named_]
     examples = [[plain(tokens) for tokens, _ in its] for its in rows]
     for words, its, said in zip(sentences, rows, read(model, tokenizer.pad_id, examples, how.batch_size)):
         scores, tags = [0.0] * len(words), [0] * len(words)
@@ -205,11 +148,31 @@ def named(words: Sequence[str], tags: Sequence[str], scores: Sequence[float]) ->
     ]
 
 
+# --- vectors ------------------------------------------------------------------------------------------------
+
+
+def vectors(
+    model: nn.Module, tokenizer: Any, texts: Sequence[str], how: Settings, bos: bool = True, eos: bool = True
+) -> Iterator[Embedded]:
+    """The vector of each text. Raises ConfigError for one longer than the model knows."""
+    head, tail = ends(tokenizer, bos, eos)
+    examples = [plain([*head, *tokenizer.encode(text), *tail]) for text in texts]
+    refuse_long(model, examples)
+    said = read(model, tokenizer.pad_id, [[example] for example in examples], how.batch_size)
+    return (Embedded(text, vector.tolist()) for text, (vector,) in zip(texts, said))
+
+
 # --- answers ------------------------------------------------------------------------------------------------
 
 
 def answer(
-    model: nn.Module, tokenizer: Any, questions: Sequence[tuple[str, str]], how: Settings, limit: int
+    model: nn.Module,
+    tokenizer: Any,
+    questions: Sequence[tuple[str, str]],
+    how: Settings,
+    limit: int,
+    bos: bool = True,
+    eos: bool = True,
 ) -> Iterator[Answered]:
     """The best piece of each question's context, which is read in windows of at most `limit` tokens.
 
@@ -220,7 +183,7 @@ def answer(
     """
     windows = []
     for i, (question, context) in enumerate(questions):
-        its = encode_question(tokenizer, question, context, limit, where=f"question {i + 1}")
+        its = encode_question(tokenizer, question, context, limit, None, f"question {i + 1}", bos, eos)
         if not any(speaking(window, context).any() for window in its):
             raise ConfigError(f"context {i + 1} has no text, and the answer must stand in it")
         windows.append(its)

@@ -21,18 +21,25 @@ from tfcli.values import Range
 
 Alpha = Annotated[float, Range(low=-10, high=10)]
 Norm = Literal["length", "gnmt"]
+Early = bool | Literal["never"]
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """score = log p(text) / norm(n), of n new tokens, EOS included.
+    """score = log p(text) / norm(n), of n new tokens, the end included.
 
     length: n^alpha. gnmt: ((5 + n) / 6)^alpha  (Wu et al. 2016, arXiv 1609.08144). No rule has a say in p: it
-    is the model's, of forced tokens as well.
+    is the model's, of forced tokens as well, or, count_forced=False, they are certain.
+
+    early: when a sentence is done. "never": when no beam can still come among its best. True: when as many
+    texts have ended as there are beams. False: when so many have, and no beam is better as it is now than the
+    worst of them. The last two are those of transformers, and may miss a longer text that is better.
     """
 
     alpha: float = 1.0
     norm: Norm = "length"
+    early: Early = "never"
+    count_forced: bool = True
 
     def size(self, n: int) -> float:
         """norm(n)"""
@@ -45,6 +52,17 @@ class Ranking:
         to be as long as can be.
         """
         return total / max(self.size(n), self.size(limit))
+
+    def kept(self, width: int, n_best: int) -> int:
+        """How many texts of a sentence have a say in when it is done."""
+        return n_best if self.early == "never" else width
+
+    def done(self, sentence: Found, best: float, n: int) -> bool:
+        """Whether a sentence is, whose best beam has n tokens and log p = best."""
+        if self.early is True:
+            return sentence.full or best == NEVER
+        bound = self.bound(best, n, sentence.limit) if self.early == "never" else best / self.size(n)
+        return not bound > sentence.worst
 
 
 class Hypothesis(NamedTuple):
@@ -61,43 +79,52 @@ class Found:
 
     which: int
     limit: int
-    n_best: int
+    size: int  # how many there are, at most
     texts: list[Hypothesis] = field(default_factory=list)
+
+    @property
+    def full(self) -> bool:
+        """Whether there are so many."""
+        return len(self.texts) == self.size
 
     @property
     def worst(self) -> float:
         """What a text must beat to be among them."""
-        return self.texts[-1].score if len(self.texts) == self.n_best else NEVER
+        return self.texts[-1].score if self.full else NEVER
 
     def add(self, text: Hypothesis) -> None:
         """Keeps it, if it is good enough."""
         place = bisect_right(self.texts, -text.score, key=lambda t: -t.score)
         self.texts.insert(place, text)
-        del self.texts[self.n_best :]
+        del self.texts[self.size :]
 
 
 class Steps(NamedTuple):
     """The best ways to go on, for each sentence, the best first."""
 
-    totals: Tensor  # (S, 2W) log p in float64, -inf where there is none
-    rows: Tensor  # (S, 2W) which row of the batch is gone on from
-    tokens: Tensor  # (S, 2W)
+    totals: Tensor  # (S, C) log p in float64, -inf where there is none
+    rows: Tensor  # (S, C) which row of the batch is gone on from
+    tokens: Tensor  # (S, C)
 
 
 class Search:
     """S sentences of W beams each: S * W rows; before the first step one row a sentence.
 
-    In a step each row offers its 2W best tokens, and the 2W best of a sentence are looked at: at most W of
-    them end, so W go on. An end counts where it is among the W best.
+    In a step each row offers its C best tokens, and the C best of a sentence are looked at. Where E tokens
+    end a text, C = (E + 1) W: at most E W of them end, so W go on. An end counts where it is among the W
+    best.
     """
 
     def __init__(
         self, openings: Sequence[Opening], width: int, n_best: int, ranking: Ranking, rules: Constraints,
         device: torch.device,
     ) -> None:  # fmt: skip
-        self.found = [Found(i, opening.limit, n_best) for i, opening in enumerate(openings)]
+        size = ranking.kept(width, n_best)
+        self.found = [Found(i, opening.limit, size) for i, opening in enumerate(openings)]
         self.limits = torch.tensor([opening.limit for opening in openings], device=device)  # (S,)
         self.width, self.ranking, self.rules, self.ruled = width, ranking, rules, bool(rules)
+        self.wanted = max(2, len(rules.ends) + 1) * width  # C
+        self.ends = torch.tensor(rules.ends, dtype=torch.long, device=device)  # (E,)
         self.totals = torch.zeros(len(openings), 1, dtype=torch.float64, device=device)  # (S, W)
         self.text = held(openings, device)  # (S * W, T), the prompt and what was written
         self.n_prompt, self.n_new = self.text.shape[1], 0
@@ -108,7 +135,7 @@ class Search:
         """
         steps = self.candidates(logits, vocab_size)
         last = self.limits == self.n_new + 1  # (S,)
-        ends = steps.tokens == (-1 if self.rules.eos is None else self.rules.eos)  # (S, 2W)
+        ends = (steps.tokens[..., None] == self.ends).any(-1)  # (S, C)
         self.collect(steps, ends | last[:, None])
         going_on = ends.byte().argsort(dim=1, stable=True)[:, : self.width]
         totals = steps.totals.masked_fill(ends, NEVER).gather(1, going_on)  # (S, W)
@@ -116,8 +143,7 @@ class Search:
         active = [
             i
             for i, (sentence, best) in enumerate(zip(self.found, totals[:, 0].tolist()))
-            if self.n_new < sentence.limit
-            and self.ranking.bound(best, self.n_new, sentence.limit) > sentence.worst
+            if self.n_new < sentence.limit and not self.ranking.done(sentence, best, self.n_new)
         ]
         if not active:
             return None
@@ -132,19 +158,22 @@ class Search:
         return rows, tokens
 
     def candidates(self, logits: Tensor, vocab_size: int) -> Steps:
-        """The 2W best ways to go on of each sentence."""
+        """The C best ways to go on of each sentence."""
         n_beams = self.totals.shape[1]
         logits = logits.float()
         allowed = logits[:, :vocab_size]
         if self.ruled:
             last = (self.limits == self.n_new + 1).repeat_interleave(n_beams)
             allowed = self.rules(allowed, self.n_new, last, self.text)
-        wanted = 2 * self.width
+        wanted = self.wanted
         top, ids = allowed.topk(min(wanted, vocab_size), dim=1)  # (S * W, k)
         ids, order = ids.sort(dim=1)  # of equals, the lower id comes first
         gains = (top.gather(1, order) - logits.logsumexp(1, keepdim=True)).clamp(max=0)
         if self.ruled:
             self.end_stuck(top[:, 0] == NEVER)
+            if not self.ranking.count_forced:
+                certain = self.rules.forces(self.n_new, last)[:, None] & (gains > NEVER)
+                gains = gains.masked_fill(certain, 0.0)
         k = ids.shape[1]
         totals = (self.totals.view(-1, 1) + gains).view(len(self.found), -1)  # (S, W * k)
         short = max(0, wanted - totals.shape[1])  # so few ways are there only in a tiny vocabulary
@@ -170,7 +199,7 @@ class Search:
         for i, rank in better.nonzero().tolist():
             token = steps.tokens[i, rank].item()
             ids = [*self.text[steps.rows[i, rank], self.n_prompt :].tolist(), token]
-            finish = "eos" if token == self.rules.eos else "length"
+            finish = "eos" if token in self.rules.ends else "length"
             self.found[i].add(Hypothesis(scores[i, rank].item(), ids, finish))
 
 
@@ -186,7 +215,7 @@ def search(
 ) -> list[list[Hypothesis]]:
     """Of each opening the `n_best` best texts that `width` beams find, the best first.
 
-    A sentence is done when no beam can still come among them, and leaves the batch then.
+    A sentence is done as `ranking` says, and leaves the batch then.
     """
     device = next(model.parameters()).device
     reader, logits = begin(model, openings, device, cache)
@@ -198,7 +227,7 @@ def search(
         logits = reader.read(tokens[:, None])
     if not all(sentence.texts for sentence in found):
         raise ConfigError("the model's scores are NaN: its weights are broken")
-    return [sentence.texts for sentence in found]
+    return [sentence.texts[:n_best] for sentence in found]
 
 
 def keep(reader: Cached | Uncached, rows: Tensor, n_rows: int) -> None:

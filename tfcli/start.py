@@ -1,4 +1,4 @@
-"""What a run starts from: nothing, a checkpoint's weights (`init_from`), or where another run stopped."""
+"""What a run starts from: nothing, another model's weights (`init_from`), or where another run stopped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
-from tfcli import build, checkpoint, choices
+from tfcli import build, checkpoint, choices, origin
+from tfcli.compose import flat, unflat
 from tfcli.errors import ConfigError, suggest
+from tfcli.origin import Origin
 from tfcli.values import Seed
 
 PARTS = ("family", "size", "attention", "position", "norm", "placement", "ffn", "embedding", "head")
@@ -58,27 +60,6 @@ def of_the_run(config: DictConfig) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key.split(".")[0] not in OF_ONE_COMMAND}
 
 
-def flat(node: dict, prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}; an empty dict is a value."""
-    found = {}
-    for key, value in node.items():
-        path = f"{prefix}{key}"
-        found |= flat(value, f"{path}.") if isinstance(value, dict) and value else {path: value}
-    return found
-
-
-def unflat(values: dict[str, Any]) -> DictConfig:
-    """The reverse of `flat`."""
-    tree: dict = {}
-    for path, value in values.items():
-        *parents, last = path.split(".")
-        node = tree
-        for part in parents:
-            node = node.setdefault(part, {})
-        node[last] = value
-    return OmegaConf.create(tree)
-
-
 def key_of(override: str) -> str:
     """size.d_model of size.d_model=64, +size.d_model=64 and ~size.d_model."""
     return override.partition("=")[0].lstrip("+~").partition("@")[0]
@@ -95,10 +76,8 @@ Say = Callable[[str], None]
 
 def start(
     config: DictConfig, overrides: list[str], compose: Compose, folders: Sequence[Path], say: Say
-) -> tuple[DictConfig, Path | None]:
-    """The configuration of the run, and the checkpoint it starts from: by `resume`, by `init_from`, or
-    none.
-    """
+) -> tuple[DictConfig, Origin | None]:
+    """The configuration of the run, and what it starts from: by `resume`, by `init_from`, or nothing."""
     check_top(config)
     absolute(config)
     config.overrides = [o for o in overrides if key_of(o) not in ("resume", "init_from", "out")]
@@ -114,7 +93,7 @@ def start(
     if resume:
         return resumed(resume, compose, config.overrides, folders, say, config)
     if config.init_from:
-        return initialised(Path(config.init_from), compose, config, folders, say)
+        return initialised(config.init_from, compose, config, folders, say)
     return config, None
 
 
@@ -153,23 +132,27 @@ def absolute_path(path: str) -> str:
 
 
 def initialised(
-    where: Path, compose: Compose, config: DictConfig, folders: Sequence[Path], say: Say
-) -> tuple[DictConfig, Path]:
-    """The configuration of a new run whose weights and tokenizer come from a checkpoint, and with them its
+    where: str, compose: Compose, config: DictConfig, folders: Sequence[Path], say: Say
+) -> tuple[DictConfig, Origin]:
+    """The configuration of a new run whose weights and tokenizer come from elsewhere, and with them its
     model: what was said of the model then is said again, before what is said now.
     """
-    path = checkpoint.find(where, say)
-    old = checkpoint.read_config(path / "config.yaml", folders)
+    begun = origin.find(where, say)
+    old = begun.config(folders)
     for override in config.overrides:
         if group_of(override) == "tokenizer":
             raise ConfigError(f"{override}: init_from={where} brings its own tokenizer; leave this out")
-    kept = [o for o in old.overrides if group_of(o) in (*MODEL, "preset")]
+    kept = [o for o in begun.overrides if group_of(o) in (*MODEL, "preset", *begun.brings)]
     asked = compose([*fitting(kept, config.overrides, compose, say), *config.overrides])
     check_top(asked)
     asked.tokenizer, asked.choices.tokenizer = old.tokenizer, old.choices.tokenizer
     asked.init_from, asked.out = config.init_from, config.out
+    said = {key_of(override) for override in config.overrides}
+    for end, adds in begun.ends.items():
+        if end in asked.data and f"data.{end}" not in said:
+            asked.data[end] = adds
     absolute(asked)
-    return asked, path
+    return asked, begun
 
 
 def fitting(kept: Sequence[str], new: Sequence[str], compose: Compose, say: Say) -> list[str]:
@@ -197,12 +180,16 @@ def resumed(
     folders: Sequence[Path],
     say: Say,
     asked: DictConfig,
-) -> tuple[DictConfig, Path]:
+) -> tuple[DictConfig, Origin]:
     """The configuration of a run that goes on, and its checkpoint.
 
     It is the stored one, changed by what the command line says anew; every change is printed. What makes the
     model, the tokenizer, the data or the seed another cannot change: ConfigError.
     """
+    if origin.is_model_folder(folder):
+        raise ConfigError(
+            f"resume={folder}: is a model folder and no run; init_from={folder} starts one from it"
+        )
     path = checkpoint.find(folder, say)
     old = checkpoint.read_config(path / "config.yaml", folders)
     said = [(o.partition("=")[2], key_of(o)) for o in overrides]
@@ -220,7 +207,7 @@ def resumed(
     for key, was, now in changes:
         if not key.startswith("log."):
             say(f"changed: {key}={now} (was {was}){rule(key)}")
-    return config, path
+    return config, checkpoint.Stored(path)
 
 
 def refuse_another_run(old: DictConfig, changes: list, overrides: Sequence[str], folder: Path) -> None:

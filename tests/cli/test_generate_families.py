@@ -29,6 +29,7 @@ MODELS = {
     "classifier": ["preset=bert", "head=classification", "objective=classification"],
     "tagger": ["preset=bert", "head=tagging", "objective=tagging"],
     "reader": ["preset=bert", "head=span", "objective=reading"],
+    "vectors": ["preset=bert", "head=vector"],
 }
 LABELS = {"classifier": ["art", "sport", "war"], "tagger": ["O", "B-x", "I-x"]}
 Make = Callable[[str], Path]
@@ -256,6 +257,43 @@ def test_a_reader_finds_answers(run: Make, capsys: pytest.CaptureFixture, tmp_pa
     assert text.endswith(")\n") and "probability" in text
 
 
+def test_a_model_of_vectors_gives_them_or_says_how_near_they_are(
+    run: Make, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    texts = ["abc", "a much longer text than that #", "日本!"]
+    words = [word for text in texts for word in ("--text", text)]
+    done = objects(capsys, run("vectors"), *words)
+    assert [d["text"] for d in done] == texts and all(list(d) == ["text", "vector"] for d in done)
+    assert all(len(d["vector"]) == SHAPE["d_model"] for d in done)
+    for text, one in zip(texts, done):  # alone as in company
+        (alone,) = objects(capsys, run("vectors"), "--text", text, "batch_size=1")
+        assert alone["vector"] == pytest.approx(one["vector"], abs=1e-5)
+    a, b, _ = (torch.tensor(d["vector"]) for d in done)
+    near = torch.cosine_similarity(a, b, dim=0).item()
+    lines = output(capsys, run("vectors"), *words).splitlines()
+    assert lines[0].split() == ["1", "2", "3"]
+    assert lines[1].split() == ["1", "1.0000", f"{near:.4f}", lines[1].split()[3], "abc"]
+    assert lines[2].split()[1:3] == [f"{near:.4f}", "1.0000"]
+    (line,) = output(capsys, run("vectors"), "--text", "abc").splitlines()
+    assert line.startswith(f"{a[0]:.4f} {a[1]:.4f} ") and f"16 numbers, length {a.norm():.4f}" in line
+
+
+def test_data_say_whether_special_tokens_stand_around_what_an_encoder_reads(
+    run: Make, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
+    given = {"vectors": ["--text=abc"], "classifier": ["--text=abc"], "tagger": ["--text=abc"],
+             "masked": ["--text=a[MASK]"], "reader": ["--question=ab", "--context=abc def"]}  # fmt: skip
+    for name, words in given.items():
+        found = [objects(capsys, run(name), *words)]
+        for bos, eos in ((True, False), (False, True), (False, False)):
+            loaded = checkpoint.load(run(name))
+            loaded.config.data.bos, loaded.config.data.eos = bos, eos
+            folder = tmp_path / f"{name}-{bos}-{eos}"
+            checkpoint.save(folder, 1, loaded.model, loaded.tokenizer, loaded.config, {})
+            found.append(objects(capsys, folder, *words))
+        assert all(found.count(one) == 1 for one in found), name
+
+
 # --- what does not fit --------------------------------------------------------------------------------------
 
 
@@ -284,6 +322,30 @@ def test_a_reader_finds_answers(run: Make, capsys: pytest.CaptureFixture, tmp_pa
         ("classifier", ["--text", "a", "sampler.top_k=2"], "sampler.top_k=2: has no say with a classifier"),
         ("tagger", ["--text", "a", "top_n=2"], "top_n=2: has no say with a tagger; batch_size, device have"),
         ("decoder", ["--prompt", "a", "top_n=2"], "top_n=2: has no say with a decoder"),
+        ("vectors", ["--prompt", "a"], "--prompt: this model is a model of vectors; give --text TEXT"),
+        ("vectors", ["--text", "a", "top_n=2"], "top_n=2: has no say with a model of vectors"),
+        ("vectors", ["--text", "a" * 70], "text 1 has 72 tokens"),
+        ("both", ["--chat", "a"], "--chat: this model is an encoder-decoder; give --source TEXT"),
+        ("masked", ["--system", "a"], "--system: this model is a masked language model"),
+        (
+            "decoder",
+            ["--prompt", "a", "--chat", "a"],
+            "--chat: goes with messages, and --prompt gives a text",
+        ),
+        (
+            "decoder",
+            ["--system", "", "--prompt-file", "a"],
+            "--system: goes with messages, and --prompt-file",
+        ),
+        ("decoder", ["--chat", "a"], "chat template"),
+        (
+            "masked",
+            ["--text", "[MASK]", "generation_config=false"],
+            "generation_config=false: has no say with",
+        ),
+        ("decoder", ["--prompt", "a", "generation_config=maybe"], "generation_config='maybe': must be true"),
+        ("decoder", ["--prompt", "a", "ends=[zz]"], "ends='zz': must be one token"),
+        ("decoder", ["--prompt", "a", "early_stopping=soon"], "early_stopping='soon': must be true or false"),
         ("masked", ["--text", "abc"], "text 1 has no [MASK]"),
         ("masked", ["--text", "[MASK]" + "a" * 70], "text 1 has 73 tokens"),
         ("masked", ["--text", "[MASK]", "top_n=0"], "top_n=0"),

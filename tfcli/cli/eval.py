@@ -92,7 +92,7 @@ def score(
     """
     from omegaconf import OmegaConf
 
-    from tfcli import build, checkpoint  # and torch, which takes its time
+    from tfcli import build, origin  # and torch, which takes its time
     from tfcli.device import pick_device
     from tfcli.evaluate import Settings
     from tfcli.judge import Bench, which
@@ -102,7 +102,7 @@ def score(
     given["part"] = given["part"] or ("validation" if own_data else "all")
     how = build.settings(Settings, given, "")
     device = pick_device(config.device)
-    loaded = checkpoint.load(run_folder, device, folders)
+    loaded = origin.load(run_folder, device, folders, say=lambda text: print(text, file=sys.stderr))
     precision = build.make(config.precision, "precision").resolve(device, loaded.config.size.d_model)
     own, where = loaded.config.data, {"device": device, "precision": precision}
     bench = Bench(

@@ -17,11 +17,12 @@ class Form(NamedTuple):
     parts: tuple[str, ...]  # what an object of JSON lines must hold
     more: tuple[str, ...] = ()  # and may hold
     words: bool = False  # a list of words may stand for it
+    messages: bool = False  # its part is no text, but a list of messages
 
     @property
     def plain(self) -> bool:
         """Whether a line may be the whole."""
-        return len(self.parts) == 1
+        return len(self.parts) == 1 and not self.messages
 
     def item(self, value: Any) -> Item | None:
         """What a JSON value says; None: it is none of this kind."""
@@ -33,11 +34,15 @@ class Form(NamedTuple):
             return None
         if self.words and "words" in value:
             return self.item(value["words"])
+        if self.messages:
+            return conversation(value.get("messages"))
         found = {name: value[name] for name in (*self.parts, *self.more) if value.get(name) is not None}
         fits = all(isinstance(text, str) for text in found.values()) and set(self.parts) <= set(found)
         return {name: valid(text) for name, text in found.items()} if fits else None
 
     def __str__(self) -> str:
+        if self.messages:
+            return '{"messages": [{"role": "user", "content": "text"}, ...]}, the last of them the user\'s'
         named = ", ".join(f'"{name}": "text"' for name in self.parts)
         either = [
             f"{{{named}}}",
@@ -47,9 +52,46 @@ class Form(NamedTuple):
         return " or ".join(either)
 
 
+CHAT = Form("--chat", ("messages",), messages=True)
 PROMPT, SOURCE = Form("--prompt", ("prompt",)), Form("--source", ("source",))
 MASKED, CLASSED = Form("--text", ("text",)), Form("--text", ("text",), more=("second",))
 WORDS, QUESTION = Form("--text", ("text",), words=True), Form("--text", ("question", "context"))
+ASKING = "--question and --context"
+TURNS = ("user", "assistant")
+
+
+def conversation(messages: Any) -> Item | None:
+    """Messages of which the user's is the last, each with its role and its content; None: they are none."""
+    fits = isinstance(messages, list) and messages and all(isinstance(m, dict) for m in messages)
+    texts = fits and all(isinstance(m.get(key), str) for m in messages for key in ("role", "content"))
+    if not texts or messages[-1]["role"] != "user":
+        return None
+    return {"messages": [{**m, "content": valid(m["content"])} for m in messages]}
+
+
+def chats(options: dict[str, Any]) -> list[Item]:
+    """The conversation of the command line, then those of a file.
+
+    Raises ConfigError where the last message is not the user's, and for two ways to say what stands first.
+    """
+    turns = options["--chat"]
+    if turns and len(turns) % 2 == 0:
+        raise ConfigError(
+            f"--chat: {len(turns)} messages, the user's and the assistant's in turn, end with the "
+            "assistant's; the last must be the user's"
+        )
+    messages = [{"role": TURNS[i % 2], "content": valid(text)} for i, text in enumerate(turns)]
+    found = gather(CHAT, [{"messages": messages}] if turns else [], options["--chat-file"])
+    return [with_system(item, options["--system"]) for item in found]
+
+
+def with_system(item: Item, system: str | None) -> Item:
+    """A conversation that begins with what --system says, if it says something."""
+    if system is None:
+        return item
+    if item["messages"][0]["role"] == "system":
+        raise ConfigError("--system: a conversation of --chat-file begins with a system message of its own")
+    return {"messages": [{"role": "system", "content": valid(system)}, *item["messages"]]}
 
 
 def gather(form: Form, items: list[Item], file: str | None) -> list[Item]:
@@ -62,9 +104,7 @@ def gather(form: Form, items: list[Item], file: str | None) -> list[Item]:
     found = items + (read(form, file) if file else [])
     if not found:
         where = {None: "", "-": "standard input is empty: "}.get(file, f"{file} is empty: ")
-        name, option = (
-            (form.parts[0], form.option) if form.plain else ("question", "--question and --context")
-        )
+        name, option = (form.parts[0], form.option) if form is not QUESTION else ("question", ASKING)
         raise ConfigError(f"{where}no {name}; give {option} TEXT or {form.option}-file FILE, or pipe text in")
     return found
 

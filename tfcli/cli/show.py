@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from tfcli.generate import Completion
-    from tfcli.predict import Answered, Classified, Filled, Tagged
+    from tfcli.said import Answered, Classified, Embedded, Filled, Tagged
 
 BETWEEN = "-" * 20 + "\n"  # stands between completions
+SOME = 8  # numbers of a vector that are shown
 Said = TypeVar("Said")
 
 
@@ -33,7 +35,8 @@ class AsText:
     def done(self, number: int, completion: Completion) -> None:
         if number != self._begun:
             self._begun = number
-            print((BETWEEN if number else "") + completion.prompt + completion.text, end="")
+            prompt = self._prompts[number // self._each]
+            print((BETWEEN if number else "") + prompt + completion.text, end="")
         print(flush=True)
 
 
@@ -51,12 +54,16 @@ class AsLines:
 
 
 class AsJson:
-    """One object a line."""
+    """One object a line. more: what is shown beside each completion of each prompt."""
 
     piece = None  # an object is shown whole
 
+    def __init__(self, more: Sequence[dict[str, Any]] | None = None, each: int = 1) -> None:
+        self._more, self._each = more, each
+
     def done(self, number: int, completion: Completion) -> None:
-        as_json({name: value for name, value in vars(completion).items() if value is not None})
+        more = self._more[number // self._each] if self._more else {}
+        as_json(more | {name: value for name, value in vars(completion).items() if value is not None})
 
 
 def as_json(fields: dict[str, Any]) -> None:
@@ -109,6 +116,30 @@ def answered(said: Answered, number: int, json: bool) -> None:
     if json:
         return as_json(said._asdict())
     print(f"{said.answer}  (characters {said.start} to {said.end}, probability {said.score:.4f})", flush=True)
+
+
+def embedded(said: Embedded, number: int, json: bool) -> None:
+    """The vector; as text its length and its first numbers."""
+    if json:
+        return as_json(said._asdict())
+    first = " ".join(f"{x:.4f}" for x in said.vector[:SOME]) + (" ..." if len(said.vector) > SOME else "")
+    print(f"{first}  ({len(said.vector)} numbers, length {math.hypot(*said.vector):.4f})", flush=True)
+
+
+def compared(said: Sequence[Embedded]) -> None:
+    """How near texts are to each other, as the cosines of their vectors; of one text, its vector."""
+    if len(said) == 1:
+        return embedded(said[0], 0, json=False)
+    print(" " * 4 + "".join(f"{j + 1:8}" for j in range(len(said))))
+    for i, one in enumerate(said):
+        cosines = "".join(f"{cosine(one.vector, other.vector):8.4f}" for other in said)
+        print(f"{i + 1:4}{cosines}  {visible(one.text)}", flush=True)
+
+
+def cosine(a: Sequence[float], b: Sequence[float]) -> float:
+    """a b / |a| |b|; of a vector of zeros, 0."""
+    sizes = math.hypot(*a) * math.hypot(*b)
+    return sum(x * y for x, y in zip(a, b)) / sizes if sizes else 0.0
 
 
 def visible(token: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfcli.cli import show
 from tfcli.cli.prompts import (
+    CHAT,
     CLASSED,
     MASKED,
     PROMPT,
@@ -16,6 +17,7 @@ from tfcli.cli.prompts import (
     WORDS,
     Form,
     Item,
+    chats,
     decoded,
     gather,
     valid,
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     from tfcli.checkpoint import Loaded
 
 Options = dict[str, Any]
-INPUTS = ("--prompt", "--prompt-file", "--source", "--source-file", "--text", "--text-file", "--second",
-          "--question", "--context", "--context-file")  # fmt: skip
+CHATS = ("--chat", "--chat-file", "--system")
+INPUTS = ("--prompt", "--prompt-file", *CHATS, "--source", "--source-file", "--text", "--text-file",
+          "--second", "--question", "--context", "--context-file")  # fmt: skip
 WRITING = ("--stop", "--stream")
 
 
@@ -40,6 +43,7 @@ class Task(NamedTuple):
     keys: tuple[str, ...] | None = None  # None: those of writing
     predict: Callable[[Loaded, list[Item], Any], Iterator[Any]] | None = None
     show: Callable[[Any, int, bool], None] | None = None
+    together: Callable[[list[Any]], None] | None = None  # shows all at once, where it is not JSON
 
     def refuse_misfits(self, options: Options, overrides: list[str]) -> None:
         """Raises ConfigError for an option or a key that this kind of model does not take."""
@@ -63,30 +67,43 @@ class Task(NamedTuple):
 def fill(loaded: Loaded, items: list[Item], how: Any) -> Iterator[Any]:
     from tfcli import predict
 
-    texts, data = [item["text"] for item in items], loaded.config.data
-    bos, eos = (data.get(end) is not False for end in ("bos", "eos"))
-    return predict.fill(loaded.model, loaded.tokenizer, texts, how, bos, eos)
+    texts = [item["text"] for item in items]
+    return predict.fill(loaded.model, loaded.tokenizer, texts, how, *around(loaded))
 
 
 def classify(loaded: Loaded, items: list[Item], how: Any) -> Iterator[Any]:
     from tfcli import predict
 
     pairs = [(item["text"], item.get("second")) for item in items]
-    return predict.classify(loaded.model, loaded.tokenizer, loaded.labels, pairs, how)
+    return predict.classify(loaded.model, loaded.tokenizer, loaded.labels, pairs, how, *around(loaded))
 
 
 def tag(loaded: Loaded, items: list[Item], how: Any) -> Iterator[Any]:
     from tfcli import predict
 
-    sentences = [item["words"] if "words" in item else item["text"].split() for item in items]
-    return predict.tag(loaded.model, loaded.tokenizer, loaded.labels, sentences, how, room(loaded))
+    words = [item["words"] if "words" in item else item["text"].split() for item in items]
+    ends = around(loaded)
+    return predict.tag(loaded.model, loaded.tokenizer, loaded.labels, words, how, room(loaded), *ends)
+
+
+def embed(loaded: Loaded, items: list[Item], how: Any) -> Iterator[Any]:
+    from tfcli import predict
+
+    texts = [item["text"] for item in items]
+    return predict.vectors(loaded.model, loaded.tokenizer, texts, how, *around(loaded))
 
 
 def answer(loaded: Loaded, items: list[Item], how: Any) -> Iterator[Any]:
     from tfcli import predict
 
     questions = [(item["question"], item["context"]) for item in items]
-    return predict.answer(loaded.model, loaded.tokenizer, questions, how, room(loaded))
+    ends = around(loaded)
+    return predict.answer(loaded.model, loaded.tokenizer, questions, how, room(loaded), *ends)
+
+
+def around(loaded: Loaded) -> tuple[bool, bool]:
+    """Whether texts begin with BOS, and end with EOS, as in training."""
+    return tuple(loaded.config.data.get(end) is not False for end in ("bos", "eos"))
 
 
 def sources(loaded: Loaded, texts: list[str]) -> Options:
@@ -108,7 +125,7 @@ def room(loaded: Loaded) -> int:
 
 READING = ("batch_size", "device")
 TASKS = {  # by family and head
-    ("decoder", "tokens"): Task("a decoder", PROMPT, ("--prompt", "--prompt-file", *WRITING)),
+    ("decoder", "tokens"): Task("a decoder", PROMPT, ("--prompt", "--prompt-file", *CHATS, *WRITING)),
     ("encoder_decoder", "tokens"): Task(
         "an encoder-decoder", SOURCE, ("--source", "--source-file", *WRITING)
     ),
@@ -123,21 +140,75 @@ TASKS = {  # by family and head
         "a reader", QUESTION, ("--question", "--context", "--context-file", "--text-file"), READING, answer,
         show.answered,
     ),
+    ("encoder", "vector"): Task(
+        "a model of vectors", MASKED, ("--text", "--text-file"), READING, embed, show.embedded, show.compared
+    ),
 }  # fmt: skip
 
 
-def task_of(loaded: Loaded) -> Task:
-    """The task of a model. Raises ConfigError where there is none."""
+def task_of(loaded: Loaded, options: Options) -> Task:
+    """The task of a model. Raises ConfigError where there is none, and for what is given in two ways."""
     model = loaded.model
     if (model.family, model.head.says) not in TASKS:
         raise ConfigError(
             f"a {model.family} whose head gives scores of {model.head.says} has nothing to say here"
         )
-    return TASKS[model.family, model.head.says]
+    task = TASKS[model.family, model.head.says]
+    chat = next((option for option in CHATS if options[option] is not None and options[option] != []), None)
+    if chat is None or task.form is not PROMPT:
+        return task
+    prompt = next((option for option in ("--prompt", "--prompt-file") if options[option]), None)
+    if prompt:
+        raise ConfigError(f"{chat}: goes with messages, and {prompt} gives a text; leave one out")
+    return task._replace(form=CHAT)
+
+
+class Writing(NamedTuple):
+    """What is written from."""
+
+    items: list[Item]
+    prompts: list[Any] | None  # texts or ids; None: of an encoder-decoder
+    facts: Options  # what else `completions` is told
+    shown: Callable[[int, bool], Any]  # (completions of each, whether as JSON) -> who shows them
+
+
+def writing(task: Task, loaded: Loaded, options: Options) -> Writing:
+    """What a model that writes is given."""
+    items = given(task.form, options)
+    name = task.form.parts[0]
+    whole = [item[name] for item in items]
+    if name == "source":
+        return Writing(
+            items, None, sources(loaded, whole), lambda _, json: show.AsJson() if json else show.AsLines()
+        )
+    facts = {"prefix": loaded.objective.prefix}
+    if name == "prompt":
+        return Writing(
+            items, whole, facts, lambda each, json: show.AsJson() if json else show.AsText(whole, each)
+        )
+    replies = [""] * len(items)
+    return Writing(
+        items, [asked(loaded, messages) for messages in whole], facts,
+        lambda each, json: show.AsJson(items, each) if json else show.AsText(replies, each),
+    )  # fmt: skip
+
+
+def asked(loaded: Loaded, messages: list[dict[str, str]]) -> list[int]:
+    """A conversation up to where the model answers, as ids."""
+    from tfcli import chat
+
+    return chat.encode(loaded.tokenizer, messages, add_generation_prompt=True)
+
+
+def start_id(loaded: Loaded) -> int | None:
+    """What an encoder-decoder's decoder reads first; None: of another model."""
+    return loaded.objective.start_id if loaded.model.family == "encoder_decoder" else None
 
 
 def given(form: Form, options: Options) -> list[Item]:
     """What is to be read: from the options, from files, or from standard input."""
+    if form is CHAT:
+        return chats(options)
     if form is QUESTION:
         return gather(form, questions(options), options["--text-file"])
     items = [form.item(text) for text in options[form.option]]
@@ -170,5 +241,8 @@ def predictions(task: Task, loaded: Loaded, config: Any, options: Options) -> No
     values = {field.name: build.plain(config[field.name]) for field in fields(predict.Settings)}
     how = build.settings(predict.Settings, values, "")
     items = given(task.form, options)
-    for number, said in enumerate(show.with_bar(task.predict(loaded, items, how), len(items), "text")):
-        task.show(said, number, options["--json"])
+    said = show.with_bar(task.predict(loaded, items, how), len(items), "text")
+    if task.together is not None and not options["--json"]:
+        return task.together(list(said))
+    for number, one in enumerate(said):
+        task.show(one, number, options["--json"])

@@ -52,8 +52,8 @@ class Reader:
 
     def pairs(self, records: Sequence[Document], part: Part, _: int) -> Iterator[Row]:
         head, tail = ends(self.tokenizer, self.source.bos, self.source.eos)
-        encode = self.tokenizer.encode_many
-        for source, target in zip(encode(r.prompt for r in records), encode(r.text for r in records)):
+        sources = self.tokenizer.reads.encode_many(r.prompt for r in records)
+        for source, target in zip(sources, self.tokenizer.encode_many(r.text for r in records)):
             source, target = [*head, *source, *tail], [*target, *tail]
             if not source or not target:
                 part.odd["empty"] += 1

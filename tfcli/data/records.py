@@ -35,21 +35,26 @@ class Crowded(ConfigError):
 
 def encode_source(tokenizer: Tokenizer, text: str, bos: bool = True, eos: bool = True) -> Ids:
     """What the encoder of an encoder-decoder reads."""
-    head, tail = ends(tokenizer, bos, eos)
-    return [*head, *tokenizer.encode(text), *tail]
+    head, tail = ends(tokenizer.reads, bos, eos)
+    return [*head, *tokenizer.reads.encode(text), *tail]
 
 
 def encode_text(
-    tokenizer: Tokenizer, text: str, second: str | None, limit: int
+    tokenizer: Tokenizer, text: str, second: str | None, limit: int, bos: bool = True, eos: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and segments, (L,) each, of a text or two, cut to `limit` tokens, the longer one first."""
     of_second = None if second is None else tokenizer.encode(second)
-    tokens, border = text_row(tokenizer, tokenizer.encode(text), of_second, limit)
+    tokens, border = text_row(tokenizer, tokenizer.encode(text), of_second, limit, bos, eos)
     return np.array(tokens, dtype=np.int64), segments(len(tokens), border)
 
 
 def encode_words(
-    tokenizer: Tokenizer, words: Sequence[str], limit: int, where: str = "words"
+    tokenizer: Tokenizer,
+    words: Sequence[str],
+    limit: int,
+    where: str = "words",
+    bos: bool = True,
+    eos: bool = True,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """A sentence as rows of at most `limit` tokens, cut between words.
 
@@ -57,7 +62,7 @@ def encode_words(
     """
     encoded = zip(words, tokenizer.encode_many(spelled(words)))
     ids = [or_unknown(word, its, tokenizer, where) for word, its in encoded]
-    rows = word_rows(tokenizer, ids, limit)
+    rows = word_rows(tokenizer, ids, limit, bos, eos)
     return [(np.array(tokens, dtype=np.int64), np.array(first, dtype=np.int64)) for tokens, first in rows]
 
 
@@ -68,6 +73,8 @@ def encode_question(
     limit: int,
     stride: int | None = None,
     where: str = "question",
+    bos: bool = True,
+    eos: bool = True,
 ) -> list[Window]:
     """A question with each window of its context, of at most `limit` tokens; windows share `stride` of them.
 
@@ -76,8 +83,8 @@ def encode_question(
     """
     ids, spans = tokenizer.encode_offsets(context)
     spans, n = trimmed(context, spans), len(ids)
-    head, pieces = windows(tokenizer, tokenizer.encode(question), n, limit, stride, where)
-    tail = ends(tokenizer)[1]
+    head, pieces = windows(tokenizer, tokenizer.encode(question), n, limit, stride, where, bos, eos)
+    tail = ends(tokenizer, bos, eos)[1]
     found = []
     for at in pieces:
         tokens = np.array([*head, *ids[at.start : at.stop], *tail], dtype=np.int64)
@@ -94,9 +101,9 @@ def ends(tokenizer: Tokenizer, bos: bool = True, eos: bool = True) -> tuple[Ids,
     return head, tail
 
 
-def around(tokenizer: Tokenizer, n_texts: int = 1) -> int:
+def around(tokenizer: Tokenizer, n_texts: int = 1, bos: bool = True, eos: bool = True) -> int:
     """How many special tokens stand around so many texts of a row."""
-    head, tail = ends(tokenizer)
+    head, tail = ends(tokenizer, bos, eos)
     return len(head) + n_texts * len(tail)
 
 
@@ -105,12 +112,14 @@ def segments(length: int, border: int) -> np.ndarray:
     return (np.arange(length) >= border).astype(np.int64)
 
 
-def text_row(tokenizer: Tokenizer, ids: Ids, second: Ids | None, limit: int) -> tuple[Ids, int]:
+def text_row(
+    tokenizer: Tokenizer, ids: Ids, second: Ids | None, limit: int, bos: bool = True, eos: bool = True
+) -> tuple[Ids, int]:
     """The tokens of a text or two, at most `limit`, and where the second begins: at their end if there is
     none.
     """
-    head, tail = ends(tokenizer)
-    room = roomy(limit - around(tokenizer, 1 if second is None else 2), limit)
+    head, tail = ends(tokenizer, bos, eos)
+    room = roomy(limit - around(tokenizer, 1 if second is None else 2, bos, eos), limit)
     n, m = shares(len(ids), len(second or ()), room)
     tokens = [*head, *ids[:n], *tail]
     return (tokens, len(tokens)) if second is None else ([*tokens, *second[:m], *tail], len(tokens))
@@ -138,10 +147,12 @@ def or_unknown(word: str, ids: Ids, tokenizer: Tokenizer, where: str) -> Ids:
     raise ConfigError(f"{where}: {shown!r} gives no token, and the tokenizer has no <unk> to stand for it")
 
 
-def word_rows(tokenizer: Tokenizer, words: Sequence[Ids], limit: int) -> list[tuple[Ids, list[int]]]:
+def word_rows(
+    tokenizer: Tokenizer, words: Sequence[Ids], limit: int, bos: bool = True, eos: bool = True
+) -> list[tuple[Ids, list[int]]]:
     """Rows of whole words; of a word that is longer than a row, its beginning."""
-    head, tail = ends(tokenizer)
-    room = roomy(limit - around(tokenizer), limit)
+    head, tail = ends(tokenizer, bos, eos)
+    room = roomy(limit - around(tokenizer, 1, bos, eos), limit)
     rows: list[tuple[Ids, list[int]]] = []
     left = 0
     for i, ids in enumerate(words):
@@ -156,7 +167,14 @@ def word_rows(tokenizer: Tokenizer, words: Sequence[Ids], limit: int) -> list[tu
 
 
 def windows(
-    tokenizer: Tokenizer, question: Ids, n: int, limit: int, stride: int | None, where: str
+    tokenizer: Tokenizer,
+    question: Ids,
+    n: int,
+    limit: int,
+    stride: int | None,
+    where: str,
+    bos: bool = True,
+    eos: bool = True,
 ) -> tuple[Ids, list[range]]:
     """What stands before each window, and the windows of a context of n tokens. Raises Crowded."""
     stride = limit // 4 if stride is None else stride
@@ -165,7 +183,7 @@ def windows(
             f"{where}: the question has {len(question)} tokens, more than half of train.seq_len={limit}; "
             "raise it, or leave the question out"
         )
-    head, tail = ends(tokenizer)
+    head, tail = ends(tokenizer, bos, eos)
     head = [*head, *question, *tail]
     room = limit - len(head) - len(tail)
     if room < min(n, stride + 1):

@@ -1,0 +1,1 @@
+"""The architectures of Hugging Face, a file each, named after its `model_type`."""

@@ -1,0 +1,80 @@
+"""Qwen2 and 2.5: Llama with biases on queries, keys and values, and windows in some layers (arXiv 2407.10671)."""
+
+from typing import Any
+
+from tfcli.hub import Architecture, Kind
+from tfcli.hub.architectures.llama import NAMES, SPARE, size
+from tfcli.hub.architectures.mistral import FULL, SLIDING, window_of
+from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Field, Flat, Number, Only, Settings, Switch
+from tfcli.hub.rope import Rope
+
+OURS = {FULL: "full", SLIDING: "sliding"}
+THEIRS = {own: name for name, own in OURS.items()}
+
+
+class Layers(Field):
+    """Which layers see all, and which a window: those from `max_window_layers` on, or as `layer_types` has it."""
+
+    def read(self, asked: Asked) -> Settings:
+        n_layers = asked.get("num_hidden_layers", 32)
+        window = window_of(asked, 4096) if asked.get("use_sliding_window", False) else None
+        asked.get("sliding_window")  # which says nothing without the switch
+        kinds = self.kinds(asked, n_layers, window)
+        dropout = asked.get("attention_dropout", 0.0)
+        if SLIDING not in kinds:
+            return {"attention": "qwen2", "attention.dropout": dropout}
+        if window is None:
+            raise asked.refused("layer_types", "needs use_sliding_window=true and a sliding_window")
+        found: Settings = {"attention": "qwen2_windows", "attention.sliding.rule.size": window}
+        found["attention.pattern"] = period([OURS[kind] for kind in kinds])
+        return found | {f"attention.{own}.dropout": dropout for own in THEIRS}
+
+    def kinds(self, asked: Asked, n_layers: int, window: int | None) -> list[str]:
+        """The kind of each layer, as they are called there."""
+        first = asked.get("max_window_layers", 28)
+        named = asked.get("layer_types")
+        if named is None:
+            return [SLIDING if window is not None and layer >= first else FULL for layer in range(n_layers)]
+        if not isinstance(named, list) or any(kind not in OURS for kind in named):
+            raise asked.refused("layer_types", f"must be a list of {' and '.join(OURS)}")
+        if len(named) != n_layers:
+            raise asked.refused("layer_types", f"must name {n_layers} layers, as num_hidden_layers has it")
+        return named
+
+    def write(self, our: Flat) -> dict[str, Any]:
+        pattern = our.get("attention.pattern", ["full"])
+        place = "attention.full" if "attention.pattern" in our else "attention"
+        n_layers = our["size.n_layers"]
+        kinds = [THEIRS.get(pattern[layer % len(pattern)], FULL) for layer in range(n_layers)]
+        found = {"use_sliding_window": SLIDING in kinds, "layer_types": kinds}
+        found["attention_dropout"] = our[f"{place}.dropout"]
+        if SLIDING not in kinds:
+            return found
+        first = kinds.index(SLIDING)
+        behind = {"max_window_layers": first} if FULL not in kinds[first:] else {}  # for older programs
+        return found | behind | {"sliding_window": our.get("attention.sliding.rule.size")}
+
+
+def period(kinds: list[str]) -> list[str]:
+    """The shortest list that, said over and over, gives the whole."""
+    lengths = (n for n in range(1, len(kinds)) if all(kinds[i] == kinds[i % n] for i in range(len(kinds))))
+    return kinds[: next(lengths, len(kinds))]
+
+
+ARCHITECTURE = Architecture(
+    model_type="qwen2",
+    settings={"preset": "qwen2"},
+    kinds={"Qwen2ForCausalLM": Kind({}, {})},
+    fields=(
+        *size(4096, 32, 32, 22016, 32768, n_kv_heads=32),
+        Number("rms_norm_eps", "norm.eps", 1e-6),
+        Rope(),
+        Layers(),
+        Choice("hidden_act", "ffn.activation", ACTIVATIONS, "silu"),
+        Switch("tie_word_embeddings", "head.tied", False),
+        Only("use_mrope", False),
+    ),
+    names=NAMES,
+    prefix="model.",
+    spare=SPARE,
+)

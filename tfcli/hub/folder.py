@@ -1,0 +1,195 @@
+"""A model folder of Hugging Face as a configuration, a tokenizer and weights of ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from torch import nn
+
+from tfcli.build import plain
+from tfcli.compose import compose, override
+from tfcli.errors import ConfigError
+from tfcli.hub import Architecture, architecture, kind_of, sentence
+from tfcli.hub.fields import GENERATION, Asked, Settings
+from tfcli.hub.names import rows
+from tfcli.hub.weights import fill, found, line
+from tfcli.tokenizer import Tokenizer
+from tfcli.tokenizer.files import read as read_tokenizer
+
+CONFIG = "config.json"
+IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+ENCODER_DECODER = ("span_corruption", "denoising", "seq2seq")  # objectives that begin with a start token
+
+
+class Folder:
+    """What lies in a folder with a config.json. Raises ConfigError, nothing being run or written, for a
+    folder that asks for code, for parts that are not here, or for settings that are not carried out exactly.
+    """
+
+    brings = ("objective",)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.said = read_json(path / CONFIG)
+        if self.said.get("auto_map"):
+            named = ", ".join(map(str, self.said["auto_map"]))
+            raise ConfigError(
+                f"{path / CONFIG}: auto_map={named}: asks for code of its own, which is never run"
+            )
+        asked = Asked(self.said, path / CONFIG)
+        self.architecture: Architecture = architecture(self.said.get("model_type"), path / CONFIG)
+        self.kind = kind_of(self.architecture, asked)
+        self.model_settings: Settings = self.architecture.read(self.kind, asked)
+        if self.model_settings.get("head") == "vector":
+            self.model_settings |= sentence.read(path)
+        if self.architecture.tell is not None:
+            self.model_settings |= self.architecture.tell(found(path))
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Of the files in the folder. Raises ConfigError where the model has too few rows for it."""
+        tokenizer = read_tokenizer(self.path)
+        if tokenizer.vocab_size > self.vocab_size:
+            raise ConfigError(
+                f"{self.path / CONFIG}: vocab_size={self.vocab_size}: the tokenizer has "
+                f"{tokenizer.vocab_size} tokens, so some would have no vector"
+            )
+        return tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        """How many rows the table of tokens has."""
+        size = self.said.get("vocab_size")
+        if not isinstance(size, int) or size < 1:
+            raise ConfigError(f"{self.path / CONFIG}: vocab_size={size}: must be a whole number of 1 or more")
+        return size
+
+    @property
+    def labels(self) -> list[str] | None:
+        """The names of a head's classes; None: it has none."""
+        if self.model_settings.get("head") not in ("classification", "tagging"):
+            return None
+        named = self.said.get("id2label")
+        if named is None:
+            count = self.said.get("num_labels") or 2
+            return [f"LABEL_{i}" for i in range(count)]
+        try:
+            by_id = {int(i): str(label) for i, label in named.items()}
+            labels = [by_id[i] for i in range(len(by_id))]
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise ConfigError(f"{self.path / CONFIG}: id2label={named}: must name 0, 1, 2 ...") from None
+        if len(set(labels)) < len(labels):
+            raise ConfigError(f"{self.path / CONFIG}: id2label={named}: a name comes twice")
+        return labels
+
+    @cached_property
+    def overrides(self) -> list[str]:
+        """The model in our choices, as they are typed."""
+        return [override(key, value) for key, value in self.settings.items()]
+
+    @property
+    def settings(self) -> Settings:
+        """The same by key."""
+        extra = (
+            {} if self.vocab_size == self.tokenizer.vocab_size else {"embedding.vocab_size": self.vocab_size}
+        )
+        return {**self.model_settings, **extra, **self.objective}
+
+    @property
+    def objective(self) -> Settings:
+        """What it was learned by, as far as the tokenizer has what that needs."""
+        tokenizer, chosen = self.tokenizer, self.model_settings.get("objective")
+        if chosen == "masked_lm" and tokenizer.mask_id is None:
+            return {"objective": "classification"}  # which needs no token of its own
+        if chosen not in ENCODER_DECODER:
+            return {}
+        start = {"objective.start": self.start}
+        if chosen == "span_corruption" and tokenizer.sentinel_ids:
+            return start | {"objective.n_sentinels": len(tokenizer.sentinel_ids)}
+        if chosen == "denoising" and tokenizer.mask_id is not None:
+            return start
+        return start | {"objective": "seq2seq"}
+
+    @property
+    def start(self) -> str:
+        """Which of its special tokens a decoder that looks at a source begins with."""
+        asked = Asked(self.said, self.path / CONFIG)
+        tokenizer = self.tokenizer
+        ids = {
+            "pad": tokenizer.pad_id if tokenizer.has_pad else None,
+            "eos": tokenizer.eos_id,
+            "bos": tokenizer.bos_id,
+        }
+        usual = self.model_settings["objective.start"]
+        begins = asked.get(
+            "decoder_start_token_id", self.generation.get("decoder_start_token_id", ids[usual])
+        )
+        found = [role for role in (usual, *ids) if ids[role] is not None and ids[role] == begins]
+        if not found:
+            raise asked.refused(
+                "decoder_start_token_id", f"must be one of {', '.join(f'{i} ({r})' for r, i in ids.items())}"
+            )
+        return found[0]
+
+    def config(self, folders: Sequence[Path] = ()) -> DictConfig:
+        """The configuration of a run that would have made this model, so far as there is one."""
+        own = [override("tokenizer", "file"), override("tokenizer.path", str(self.path))]
+        config = compose("train", [*self.overrides, *own], folders)
+        config.overrides = self.overrides
+        config.data.bos, config.data.eos = self.tokenizer.adds_bos, self.tokenizer.adds_eos
+        if self.labels is not None:
+            config.head.labels = self.labels
+        return config
+
+    @property
+    def ends(self) -> dict[str, bool]:
+        """Whether texts begin with BOS and end with EOS, as the tokenizer's files have it; that a decoder's
+        documents end is for the data to say, as prompts do not.
+        """
+        begins = {"bos": self.tokenizer.adds_bos}
+        decoder = self.config().choices.family == "decoder"
+        return begins if decoder else begins | {"eos": self.tokenizer.adds_eos}
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """The settings of the head."""
+        return plain(self.config().head)
+
+    def load_tokenizer(self) -> Tokenizer:
+        """The tokenizer."""
+        return self.tokenizer
+
+    def fill(self, model: nn.Module, new: str | None = None) -> list[str]:
+        """Fills a model from the folder's weights, strictly; returns the names of those that are left out.
+
+        new: the beginning of the names that stay as they are; theirs are left out.
+        """
+        arch, kind = self.architecture, self.kind
+        table = arch.table(kind)
+        mine = rows(model, table, lambda name: arch.rename(kind, name), without=new)
+        spare = [*arch.spare, *(".*" if new else "")]
+        return fill(mine, found(self.path), spare, arch.alias, arch.prefix, arch.fixed, arch.zero)
+
+    @property
+    def generation(self) -> dict[str, Any]:
+        """How the folder says that texts are to be written: generation_config.json, or older config.json."""
+        file = self.path / "generation_config.json"
+        if file.is_file():
+            return read_json(file)
+        return {name: self.said[name] for name in (*GENERATION, *IDS) if self.said.get(name) is not None}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object in a file. Raises ConfigError if there is none."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read ({line(error)})") from None
+    if not isinstance(said, dict):
+        raise ConfigError(f"{path}: must hold an object")
+    return said
