@@ -14,7 +14,7 @@ from conftest import TINY_RUN
 from laws import laws
 
 from tfcli import build, checkpoint, choices
-from tfcli.cli import door, eval, generate
+from tfcli.cli import door, eval, export, generate
 from tfcli.cli.arguments import parse
 from tfcli.cli.train import command
 from tfcli.errors import ConfigError
@@ -83,7 +83,15 @@ def compose_eval(arguments: list[str]) -> None:
         build.settings(Settings, {key: config[key] for key in Settings._fields}, "")
 
 
-COMPOSE = {"tf-train": compose_train, "tf-generate": compose_generate, "tf-eval": compose_eval}
+def compose_export(arguments: list[str]) -> None:
+    words, options = parse(arguments, export.OPTIONS)
+    assert not words or len(words) == 2
+    export.bytes_of(options["--shard-size"] or "5GB")
+    export.dtype_of(options["--dtype"], as_gguf=bool(words) and words[1].endswith(".gguf"))
+
+
+COMPOSE = {"tf-train": compose_train, "tf-generate": compose_generate, "tf-eval": compose_eval,
+           "tf-export": compose_export}  # fmt: skip
 
 
 @pytest.fixture
@@ -105,7 +113,7 @@ def test_every_command_line_composes(call: tuple[str, ...], example: dict[str, s
     COMPOSE[name](arguments)
 
 
-def test_all_three_commands_are_shown_often() -> None:
+def test_all_commands_are_shown_often() -> None:
     names = [call[0] for call in commands()]
     assert all(names.count(name) >= 3 for name in COMPOSE)
 
