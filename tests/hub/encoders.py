@@ -31,21 +31,25 @@ HEADS = (
     "ForTokenClassification",
     "ForQuestionAnswering",
 )
+MIXED = ["sliding_attention", "full_attention", "full_attention", "sliding_attention", "full_attention"]
+STRETCHED = {
+    "full_attention": {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0},
+    "sliding_attention": {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0},
+}
+BIASED = {f"{name}_bias": True for name in ("attention", "mlp", "norm", "classifier")}
 BRANCHES: list[tuple[str, dict[str, Any]]] = [  # what the classes below do not have by themselves
     ("BertForMaskedLM", {"hidden_act": "gelu_new", "type_vocab_size": 3, "layer_norm_eps": 1e-3}),
     ("BertForPreTraining", {}),
-    ("RobertaForMaskedLM", {"pad_token_id": 1, "bos_token_id": 0, "type_vocab_size": 2, "hidden_act": "relu"}),
+    ("RobertaForMaskedLM", {"pad_token_id": 1, "bos_token_id": 0, "type_vocab_size": 2}),
+    ("RobertaForMaskedLM", {"hidden_act": "relu"}),
     ("DistilBertForMaskedLM", {"activation": "relu", "sinusoidal_pos_embds": True}),
     ("DistilBertForMaskedLM", {"tie_word_embeddings": False}),
-    ("ModernBertForMaskedLM", {"attention_bias": True, "mlp_bias": True, "norm_bias": True, "decoder_bias": False,
-                               "classifier_bias": True, "classifier_activation": "relu", "norm_eps": 1e-3}),
-    ("ModernBertForMaskedLM", {"tie_word_embeddings": False, "hidden_activation": "silu", "layer_types": [
-        "sliding_attention", "full_attention", "full_attention", "sliding_attention", "full_attention"]}),
-    ("ModernBertForMaskedLM", {"rope_parameters": {
-        "full_attention": {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0},
-        "sliding_attention": {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0}}}),
+    ("ModernBertForMaskedLM", {**BIASED, "decoder_bias": False, "norm_eps": 1e-3}),
+    ("ModernBertForMaskedLM", {"hidden_activation": "silu", "classifier_activation": "relu"}),
+    ("ModernBertForMaskedLM", {"tie_word_embeddings": False, "layer_types": MIXED}),
+    ("ModernBertForMaskedLM", {"rope_parameters": STRETCHED}),
     ("ModernBertForSequenceClassification", {"classifier_pooling": "mean", "classifier_bias": True}),
-]  # fmt: skip
+]
 CASES = [(body + head, {}) for body in BODIES for head in HEADS] + BRANCHES
 
 
