@@ -30,14 +30,20 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 MIXED = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
 BRANCHES: list[tuple[str, dict[str, Any]]] = [
-    ("llama", {"num_key_value_heads": 1, "head_dim": 12, "attention_bias": True, "tie_word_embeddings": True}),
+    (
+        "llama",
+        {"num_key_value_heads": 1, "head_dim": 12, "attention_bias": True, "tie_word_embeddings": True},
+    ),
     ("llama", {"num_key_value_heads": 4, "mlp_bias": True, "hidden_act": "gelu_new", "rms_norm_eps": 1e-3}),
     ("mistral", {"sliding_window": None, "tie_word_embeddings": True, "hidden_act": "relu"}),
     ("mistral", {"sliding_window": 2, "num_key_value_heads": 1}),
     ("gemma", {"num_key_value_heads": 2, "attention_bias": True, "tie_word_embeddings": False}),
     ("gemma", {"head_dim": 8, "hidden_act": "gelu_python", "rms_norm_eps": 1e-3}),
     ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}),
-    ("qwen2", {"use_sliding_window": True, "sliding_window": 5, "num_hidden_layers": 4, "layer_types": MIXED}),
+    (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 5, "num_hidden_layers": 4, "layer_types": MIXED},
+    ),
     ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0, "head_dim": 12}),
     ("qwen2", {"tie_word_embeddings": True, "num_key_value_heads": 4, "sliding_window": 8}),
     ("olmo2", {"attention_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 1}),

@@ -120,9 +120,11 @@ def test_other_slopes_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parity.gap(origin.load(pair("bloom", ())[2]), theirs) > parity.FAR
 
 
-@pytest.mark.parametrize(("name", "form"), [("bloom", "by_head"), ("gpt_neox", "by_head"), ("gpt2", "transposed")])
+@pytest.mark.parametrize(
+    ("name", "form"), [("bloom", "by_head"), ("gpt_neox", "by_head"), ("gpt2", "transposed")]
+)
 def test_weights_that_lie_otherwise_are_seen(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded, theirs, where = pair(name, ())
+    _, theirs, where = pair(name, ())
     table = architecture(name).names
     assert any(isinstance(entry, Name) and entry.form.__name__ == form for entry in table.values())
     plain = {own: entry.theirs if isinstance(entry, Name) else entry for own, entry in table.items()}
@@ -134,7 +136,7 @@ def test_weights_that_lie_otherwise_are_seen(name: str, form: str, monkeypatch: 
         assert parity.gap(origin.load(where), theirs) > parity.FAR
 
 
-# --- files that are not as `transformers` writes them now ----------------------------------------------------
+# --- files that are not as `transformers` writes them now ---------------------------------------------------
 
 
 def rewritten(name: str, where: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Loaded:
@@ -154,14 +156,17 @@ def with_buffers(held: dict[str, Tensor], layer: str, **extra: Tensor) -> dict[s
 TRIANGLE = torch.ones(1, 1, 8, 8, dtype=torch.uint8)
 OLD: list[tuple[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]]] = [
     ("gpt2", lambda held: {key.removeprefix("transformer."): held[key] for key in held}),
-    ("gpt2", lambda held: with_buffers(held, "transformer.h.{}.attn", bias=TRIANGLE, masked_bias=torch.tensor(-1e4))),
+    ("gpt2", lambda held: with_buffers(held, "transformer.h.{}.attn", bias=TRIANGLE,
+     masked_bias=torch.tensor(-1e4))),
     ("gpt2", lambda held: held | {"lm_head.weight": held["transformer.wte.weight"].clone()}),
     ("bloom", lambda held: {key.removeprefix("transformer."): held[key] for key in held}),
     ("gpt_neox", lambda held: with_buffers(held, "gpt_neox.layers.{}.attention", bias=TRIANGLE.bool(),
                                            masked_bias=torch.tensor(-1e9))),
-    ("gpt_neox", lambda held: with_buffers(held, "gpt_neox.layers.{}.attention.rotary_emb", inv_freq=torch.ones(2))),
+    ("gpt_neox", lambda held: with_buffers(held, "gpt_neox.layers.{}.attention.rotary_emb",
+     inv_freq=torch.ones(2))),
     ("gpt_neox", lambda held: {key.replace("embed_out", "lm_head"): held[key] for key in held}),
-    ("llama", lambda held: with_buffers(held, "model.layers.{}.self_attn.rotary_emb", inv_freq=torch.ones(4))),
+    ("llama", lambda held: with_buffers(held, "model.layers.{}.self_attn.rotary_emb",
+     inv_freq=torch.ones(4))),
     ("gemma", lambda held: held | {"lm_head.weight": held["model.embed_tokens.weight"].clone()}),
 ]  # fmt: skip
 
@@ -182,7 +187,11 @@ def test_a_bare_older_file_of_gpt2_with_its_triangles_is_read(tmp_path: Path) ->
 
 def test_tied_weights_that_differ_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"lm_head.weight differs from transformer.wte.weight"):
-        rewritten("gpt2", tmp_path / "model", lambda held: held | {"lm_head.weight": held["transformer.wte.weight"] + 1})
+        rewritten(
+            "gpt2",
+            tmp_path / "model",
+            lambda held: held | {"lm_head.weight": held["transformer.wte.weight"] + 1},
+        )
 
 
 @pytest.mark.parametrize("name", ["bloom", "gpt2", "olmo2"])

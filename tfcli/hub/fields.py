@@ -30,7 +30,7 @@ SAYS_NOTHING = {  # of the model: who made it, how it was run, and what is read 
     "num_labels", "problem_type", "finetuning_task", "task_specific_params", "tokenizer_class",
     "prefix", "gradient_checkpointing", "initializer_range", "chunk_size_feed_forward", "use_bfloat16",
     "attn_implementation", "transformers.js_config",
-    "is_encoder_decoder", "keys_to_ignore_at_inference", "is_llama_config", 
+    "is_encoder_decoder", "keys_to_ignore_at_inference", "is_llama_config",
 }  # fmt: skip
 
 

@@ -31,7 +31,9 @@ class Slices(Field):
 
     def read(self, asked: Asked) -> Settings:
         if asked.get("pretraining_tp", 1) != 1 and asked.get("slow_but_exact", False):
-            raise asked.refused("slow_but_exact", "leaves out biases with pretraining_tp above 1; set it to false")
+            raise asked.refused(
+                "slow_but_exact", "leaves out biases with pretraining_tp above 1; set it to false"
+            )
         asked.get("slow_but_exact")
         return {}
 

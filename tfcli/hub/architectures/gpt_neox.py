@@ -1,4 +1,4 @@
-"""GPT-NeoX: attention and feed-forward side by side, partly rotary (Black et al. 2022, arXiv 2204.06745; Pythia)."""
+"""GPT-NeoX and Pythia: parallel branches, partly rotary (Black et al. 2022, arXiv 2204.06745)."""
 
 from typing import Any
 

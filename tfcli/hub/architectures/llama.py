@@ -1,4 +1,4 @@
-"""Llama 1, 2, 3 and what is built alike (Touvron et al. 2023, arXiv 2302.13971; Dubey et al. 2024, arXiv 2407.21783)."""
+"""Llama 1, 2, 3 and what is built alike (Touvron et al. 2023, arXiv 2302.13971; Dubey et al. 2024)."""
 
 from collections.abc import Callable
 

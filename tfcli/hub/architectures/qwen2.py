@@ -1,4 +1,4 @@
-"""Qwen2 and 2.5: Llama with biases on queries, keys and values, and windows in some layers (arXiv 2407.10671)."""
+"""Qwen2: Llama with biases on queries, keys and values, windows in some layers (arXiv 2407.10671)."""
 
 from typing import Any
 
@@ -13,13 +13,15 @@ THEIRS = {own: name for name, own in OURS.items()}
 
 
 class Layers(Field):
-    """Which layers see all, and which a window: those from `max_window_layers` on, or as `layer_types` has it."""
+    """Which layers have a window: those from `max_window_layers` on, or as `layer_types` has it."""
 
     def read(self, asked: Asked) -> Settings:
-        n_layers = asked.get("num_hidden_layers", 32)
-        window = window_of(asked, 4096) if asked.get("use_sliding_window", False) else None
+        switch = asked.get("use_sliding_window", False)
+        if not isinstance(switch, bool):
+            raise asked.refused("use_sliding_window", "must be true or false")
         asked.get("sliding_window")  # which says nothing without the switch
-        kinds = self.kinds(asked, n_layers, window)
+        window = window_of(asked, 4096) if switch else None
+        kinds = self.kinds(asked, int(asked.get("num_hidden_layers", 32)), window)
         dropout = asked.get("attention_dropout", 0.0)
         if SLIDING not in kinds:
             return {"attention": "qwen2", "attention.dropout": dropout}
@@ -32,6 +34,8 @@ class Layers(Field):
     def kinds(self, asked: Asked, n_layers: int, window: int | None) -> list[str]:
         """The kind of each layer, as they are called there."""
         first = asked.get("max_window_layers", 28)
+        if type(first) is not int:
+            raise asked.refused("max_window_layers", "must be a whole number")
         named = asked.get("layer_types")
         if named is None:
             return [SLIDING if window is not None and layer >= first else FULL for layer in range(n_layers)]
