@@ -87,7 +87,11 @@ def load(
     if isinstance(origin, checkpoint.Stored):
         return checkpoint.load(where, device, folders, say)
     config, tokenizer = origin.config(folders), origin.load_tokenizer()
-    model = build.model(config, tokenizer.vocab_size, fill=False)
+    try:
+        model = build.model(config, tokenizer.vocab_size, fill=False)
+    except (RuntimeError, MemoryError) as error:  # torch's words for what is too large
+        said = (str(error) or "out of memory").splitlines()[0]
+        raise ConfigError(f"{origin.path}: no room for a model of these sizes ({said})") from None
     left = origin.fill(model)
     if left and say:
         say(f"{origin.path}: left out, as this class has no use for them: {checkpoint.shown(left)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tfcli.errors import ConfigError
 from tfcli.hub import Architecture, architecture, kind_of, sentence
 from tfcli.hub.fields import GENERATION, Asked, Settings
 from tfcli.hub.names import rows
-from tfcli.hub.weights import fill, found, line
+from tfcli.hub.weights import Weights, fill, found, line
 from tfcli.tokenizer import Tokenizer
 from tfcli.tokenizer.files import read as read_tokenizer
 
@@ -48,7 +49,24 @@ class Folder:
         if self.model_settings.get("head") == "vector":
             self.model_settings |= sentence.read(path)
         if self.architecture.tell is not None:
-            self.model_settings |= self.architecture.tell(found(path))
+            self.model_settings |= self.architecture.tell(self.weights)
+        self.refuse_more_than_there_is()
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The files of weights."""
+        return found(self.path)
+
+    def refuse_more_than_there_is(self) -> None:
+        """Raises ConfigError for sizes that the weights cannot have, before room is made for them."""
+        shapes = self.weights.shapes().values()
+        numbers, width = sum(map(prod, shapes)), self.model_settings["size.d_model"]
+        if self.model_settings["size.n_layers"] > len(shapes) or self.vocab_size * width > numbers:
+            raise ConfigError(
+                f"{self.path / CONFIG}: tells of {self.model_settings['size.n_layers']} layers and "
+                f"{self.vocab_size} tokens of {width} numbers; {self.weights.file} has {len(shapes)} tensors, "
+                f"and {numbers} numbers in all"
+            )
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -173,7 +191,7 @@ class Folder:
         table = arch.table(kind)
         mine = rows(model, table, lambda name: arch.rename(kind, name), without=new)
         spare = [*arch.spare, *(".*" if new else "")]
-        return fill(mine, found(self.path), spare, arch.alias, arch.prefix, arch.fixed, arch.zero)
+        return fill(mine, self.weights, spare, arch.alias, arch.prefix, arch.fixed, arch.zero)
 
     @property
     def generation(self) -> dict[str, Any]:

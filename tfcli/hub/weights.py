@@ -92,7 +92,7 @@ class Pickled:
 
     def tensors(self, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
         for name in names:
-            yield name, self.held.pop(name)
+            yield name, self.held[name]
 
 
 def unpickled(path: Path) -> dict[str, Tensor]:
