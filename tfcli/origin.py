@@ -13,6 +13,7 @@ from torch import nn
 
 from tfcli import build, checkpoint
 from tfcli.checkpoint import Loaded
+from tfcli.errors import ConfigError
 from tfcli.tokenizer import Tokenizer
 
 Say = Callable[[str], None]

@@ -64,7 +64,7 @@ class Folder:
         if self.model_settings["size.n_layers"] > len(shapes) or self.vocab_size * width > numbers:
             raise ConfigError(
                 f"{self.path / CONFIG}: tells of {self.model_settings['size.n_layers']} layers and "
-                f"{self.vocab_size} tokens of {width} numbers; {self.weights.file} has {len(shapes)} tensors, "
+                f"{self.vocab_size} tokens of {width} numbers; {self.weights.file} has {len(shapes)} tensors "
                 f"and {numbers} numbers in all"
             )
 
