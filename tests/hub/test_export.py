@@ -60,6 +60,7 @@ REFUSED = {  # what no class holds, and what is said
     "preset=llama3 placement=sandwich": "placement=sandwich: .* nearest, Llama.*, has placement=pre$",
     "preset=gpt1": "placement=post: .* nearest, GPT2LMHeadModel, has placement=pre$",
     "preset=transformer2017": "attention.bias=false: .* nearest, MarianMTModel, has attention.bias=true$",
+    "preset=transformer2017 ffn=swiglu": "^ffn=swiglu: .* nearest, MarianMTModel, has ffn=silu$",
     "preset=llama3 ffn=relu": "ffn=relu: .* nearest, LlamaForCausalLM, has ffn=swiglu$",
     "preset=llama3 position=shaw": "position=shaw: .* has position=",
     "preset=llama3 attention=local_global": "attention=local_global: .* has attention=",
@@ -244,16 +245,18 @@ def test_others_may_read_what_new_files_let_them_read(llama: Path, tmp_path: Pat
     assert modes == {(tmp_path / "new" / "file").stat().st_mode}
 
 
-def test_the_card_tells_what_is_known(llama: Path, tmp_path: Path) -> None:
+def test_the_card_tells_what_is_known(tmp_path: Path) -> None:
     import yaml
 
-    export(llama, tmp_path / "out", command="tf-export run out")
+    run = run_of(tmp_path / "run", "preset=llama3", f"data.path={tmp_path / 'trees.txt'}")
+    export(run, tmp_path / "out", command="tf-export run out")
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     front = yaml.safe_load(card.split("---")[1])
     assert front["library_name"] == "transformers" and front["pipeline_tag"] == "text-generation"
     assert "license" not in front
     for fact in ("| steps | `7` |", "| tokens | `1,234` |", "| validation loss | `2.0000` |", "`7.389`",
-                 "| attention | `gqa` |", "LlamaForCausalLM.from_pretrained", "tf-export run"):  # fmt: skip
+                 "| attention | `gqa` |", "`trees.txt`", "LlamaForCausalLM.from_pretrained",
+                 "tf-export run"):  # fmt: skip
         assert fact in card
     assert str(tmp_path) not in card  # where things lie here is no one else's business
 

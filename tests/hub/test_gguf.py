@@ -374,8 +374,11 @@ FAULTS: dict[str, Callable[[dict, list], None]] = {  # what may go wrong in writ
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_the_check_bites(fault: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("fault", "position"), [*((fault, "llama3") for fault in FAULTS), ("a number", "rope_llama3")]
+)
+def test_the_check_bites(fault: str, position: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of(tmp_path / "run", "preset=llama3", f"position={position}")  # of which others read one
     writes = gguf_out.write
 
     def wrong(file: Path, facts: dict, pieces: list, dtype: torch.dtype) -> None:

@@ -37,8 +37,10 @@ class Layers(Field):
         if type(first) is not int:
             raise asked.refused("max_window_layers", "must be a whole number")
         named = asked.get("layer_types")
+        if named is None and window is None:
+            return [FULL]
         if named is None:
-            return [SLIDING if window is not None and layer >= first else FULL for layer in range(n_layers)]
+            return [SLIDING if layer >= first else FULL for layer in range(n_layers)]
         if not isinstance(named, list) or any(kind not in OURS for kind in named):
             raise asked.refused("layer_types", f"must be a list of {' and '.join(OURS)}")
         if len(named) != n_layers:
