@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -103,6 +104,7 @@ def pair(name: str, more: tuple[tuple[str, Any], ...]) -> tuple[Loaded, nn.Modul
     """A model in both forms, and its folder, which nobody changes."""
     theirs = decoders.made(name, **dict(more))
     where = parity.folder_of(theirs, Path(mkdtemp()))
+    atexit.register(shutil.rmtree, where, ignore_errors=True)
     return origin.load(where), theirs, where
 
 

@@ -183,8 +183,8 @@ def test_minilm_finds_sentences_as_like_as_its_readme_says(capsys: pytest.Captur
 
 def test_importing_takes_little_more_memory_than_the_model(smollm2: Path) -> None:
     code = (
-        "import sys, resource, hydra, safetensors; from tfcli import build, origin; import tfcli.hub.folder\n"
-        "def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
+        "import sys, hydra, safetensors; from tfcli import build, origin; import tfcli.hub.folder\n"
+        "def peak(): return next(int(l.split()[1]) << 10 for l in open('/proc/self/status') if 'VmHWM' in l)\n"
         "before = peak(); loaded = origin.load(sys.argv[1])\n"
         "size = sum(p.numel() * p.element_size() for p in loaded.model.parameters())\n"
         "print((peak() - before) / size)"
@@ -199,13 +199,13 @@ def test_stories260k_learns_on_and_leaves_as_a_folder_that_transformers_writes_f
     folder, stories = shared("stories260K", "hf"), shared("tinystories", "stories_713.jsonl")
     train([
         f"init_from={folder}", "data=text", f"data.path={stories}", f"out={tmp_path / 'run'}",
-        "train.steps=60", "train.batch_size=8", "train.seq_len=256", "train.eval_every=20", "device=cpu",
-        "optimizer.lr=2e-4", "schedule.warmup=5", "precision=fp32",
+        "train.steps=100", "train.batch_size=16", "train.seq_len=256", "train.eval_every=50", "device=cpu",
+        "optimizer.lr=3e-4", "schedule.warmup=10", "precision=fp32",
     ])  # fmt: skip
     rows = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     losses = [row["val_loss"] for row in rows if "val_loss" in row]
     first = validation_loss(folder, tmp_path / "run")
-    assert losses[-1] < first - 0.005
+    assert losses[-1] < first - 0.01
     export([str(tmp_path / "run"), str(tmp_path / "out")])
     model, tokenizer = theirs(tmp_path / "out")
     inputs = tokenizer("Once upon a time", return_tensors="pt", return_token_type_ids=False)

@@ -11,16 +11,6 @@ TANH = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu_tanh"}  # as released fi
 GELU = {**TANH, **{name: own for name, own in ACTIVATIONS.items() if name != "gelu"}}
 
 
-class HeadDim(Field):
-    """The width of a head, which is always written: where nothing is said there, it is 256."""
-
-    def read(self, asked: Asked) -> Settings:
-        return {}
-
-    def write(self, our: Flat) -> dict[str, Any]:
-        return {"head_dim": our["size.head_dim"] or our["size.d_model"] // our["size.n_heads"]}
-
-
 class Named(Field):
     """`hidden_activation`, which once stood beside `hidden_act` and which nobody heeds any more."""
 
@@ -41,7 +31,6 @@ ARCHITECTURE = Architecture(
     kinds={"GemmaForCausalLM": Kind({}, {})},
     fields=(
         *size(3072, 28, 16, 24576, 8192, n_kv_heads=16, head_dim=256),
-        HeadDim(),
         Number("rms_norm_eps", "norm.eps", 1e-6),
         Rope(),
         Choice("hidden_act", "ffn.activation", GELU, "gelu_pytorch_tanh"),
