@@ -28,9 +28,9 @@ FLOORS = [  # a module imports only from lower floors; x.* are the modules withi
     ["model.family"],
     ["model.family.*", "generate"],
     ["build"],
-    ["checkpoint", "evaluate", "fit", "hub", "hub.fields", "hub.names", "hub.weights", "hub.rope", "hub.sentence",
-     "hub.folder", "hub.download", "hub.generation", "hub.architectures", "hub.architectures.*", "hub.gguf",
-     "hub.gguf_words"],
+    ["checkpoint", "evaluate", "fit", "hub", "hub.fields", "hub.names", "hub.weights", "hub.filling",
+     "hub.rope", "hub.sentence", "hub.folder", "hub.download", "hub.generation", "hub.architectures",
+     "hub.architectures.*", "hub.gguf", "hub.gguf_words"],
     ["origin"],
     ["start", "judge", "judge.*", "hub.*"],
     ["train"],
@@ -46,8 +46,8 @@ SAME_FLOOR = {
     "cli",
     "hub",
 }  # packages whose modules use each other
-KNOW_HYDRA = {"build", "compose", "checkpoint", "origin", "hub.folder", "start", "assemble", "cli.door", "cli.train", "cli.generate", "cli.eval",
-              "cli.tasks"}  # fmt: skip
+KNOW_HYDRA = {"build", "compose", "checkpoint", "origin", "hub.folder", "start", "assemble", "cli.door",
+              "cli.train", "cli.generate", "cli.eval", "cli.tasks"}  # fmt: skip
 
 
 def modules() -> dict[str, Path]:

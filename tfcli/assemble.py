@@ -17,7 +17,7 @@ from tfcli import build, checkpoint
 from tfcli.data import Corpus, Source
 from tfcli.data.corpus import get_tokenizer, prepare
 from tfcli.device import pick_device
-from tfcli.errors import ConfigError
+from tfcli.errors import ConfigError, shown
 from tfcli.evaluate import choose
 from tfcli.fit import leaks, refuse_misfits
 from tfcli.metrics import flops_per_token
@@ -205,13 +205,11 @@ def take_weights(plan: Plan, model: nn.Module) -> list[str]:
     own = None if new_head(plan) is None else "head."
     left = plan.start.fill(model, new=own)
     if own is None:
-        return (
-            [f"left out of {plan.start.path}, having no use here: {checkpoint.shown(left)}"] if left else []
-        )
+        return [f"left out of {plan.start.path}, having no use here: {shown(left)}"] if left else []
     made = [name for name in checkpoint.unique_tensors(model) if name.startswith(own)]
     return [
-        f"head={plan.config.choices.head}: new, so it starts from chance ({checkpoint.shown(made)}); all "
-        f"else is that of {plan.start.path}, whose own head is left out ({checkpoint.shown(left)})"
+        f"head={plan.config.choices.head}: new, so it starts from chance ({shown(made)}); all "
+        f"else is that of {plan.start.path}, whose own head is left out ({shown(left)})"
     ]
 
 

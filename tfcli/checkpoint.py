@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from tfcli import build, choices
-from tfcli.errors import ConfigError
+from tfcli.errors import ConfigError, shown
 from tfcli.objective import Objective
 from tfcli.tokenizer import Tokenizer
 
@@ -265,11 +265,6 @@ def load_weights(model: nn.Module, path: Path, new: str | None = None) -> list[s
                 raise ConfigError(f"{path}: {name} is {has}, the model's is {tuple(tensor.shape)}")
             tensor.copy_(file.get_tensor(name))
     return left
-
-
-def shown(names: list[str]) -> str:
-    """Up to five names, and how many more."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"
 
 
 def unique_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """What ends a command early, as one line to the user."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class ConfigError(Exception):
@@ -18,3 +18,8 @@ def suggest(word: str, known: Iterable[str]) -> str:
     """What follows a wrong word: `; did you mean 'attention'?` where a known word is near, else nothing."""
     near = difflib.get_close_matches(word, [str(k) for k in known], n=1, cutoff=0.6)
     return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def shown(names: Sequence[str]) -> str:
+    """Up to five names, and how many more."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"

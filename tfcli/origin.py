@@ -13,7 +13,7 @@ from torch import nn
 
 from tfcli import build, checkpoint
 from tfcli.checkpoint import Loaded
-from tfcli.errors import ConfigError
+from tfcli.errors import ConfigError, shown
 from tfcli.tokenizer import Tokenizer
 
 Say = Callable[[str], None]
@@ -95,7 +95,7 @@ def load(
         raise ConfigError(f"{origin.path}: no room for a model of these sizes ({said})") from None
     left = origin.fill(model)
     if left and say:
-        say(f"{origin.path}: left out, as this class has no use for them: {checkpoint.shown(left)}")
+        say(f"{origin.path}: left out, as this class has no use for them: {shown(left)}")
     objective = build.make(config.objective, "objective")
     objective.bind(tokenizer)
     return Loaded(

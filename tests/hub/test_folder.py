@@ -1,4 +1,4 @@
-"""Model folders: what is refused, in one line, before anything of theirs is run; and the forms that weights have."""
+"""Model folders: the forms of their weights, and what is refused, in one line, before anything is run."""
 
 from __future__ import annotations
 

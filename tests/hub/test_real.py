@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tfcli.cli.export import main as export
 from torch import nn
 
 import tfcli
 from tfcli.cli.eval import evaluate
+from tfcli.cli.export import main as export
 from tfcli.cli.generate import generate
 from tfcli.cli.train import command as train
 from tfcli.windows import windows
@@ -184,7 +184,7 @@ def test_minilm_finds_sentences_as_like_as_its_readme_says(capsys: pytest.Captur
 def test_importing_takes_little_more_memory_than_the_model(smollm2: Path) -> None:
     code = (
         "import sys, hydra, safetensors; from tfcli import build, origin; import tfcli.hub.folder\n"
-        "def peak(): return next(int(l.split()[1]) << 10 for l in open('/proc/self/status') if 'VmHWM' in l)\n"
+        "def peak(): return next(int(x.split()[1]) << 10 for x in open('/proc/self/status') if 'HWM' in x)\n"
         "before = peak(); loaded = origin.load(sys.argv[1])\n"
         "size = sum(p.numel() * p.element_size() for p in loaded.model.parameters())\n"
         "print((peak() - before) / size)"

@@ -1,7 +1,7 @@
 """tf-eval WHERE [--text-file FILE] [--json] [data=CHOICE data.path=... ] [key=value ...]
 
 Scores a model on its run's own validation data, on other data, or on a text. WHERE is a run folder, a
-checkpoint folder, or a model of Hugging Face: a folder, a GGUF file or a name on the Hub, which has no data of
+checkpoint folder, or a model of Hugging Face (a folder, a GGUF file, a name on the Hub), which has no data of
 its own. Other data have BOS and EOS as the run's own, unless given. The scores of what was learned:
 
   next tokens          loss, perplexity, bits per byte
@@ -105,7 +105,8 @@ def score(
     device = pick_device(config.device)
     loaded = origin.load(run_folder, device, folders, say=lambda text: print(text, file=sys.stderr))
     if own_data and not loaded.step:
-        raise ConfigError(f"{run_folder}: no run made it here, so it has no data of its own; give data=... or --text-file")
+        none = "is no run, so it has no data of its own"
+        raise ConfigError(f"{run_folder}: {none}; give --text-file FILE, or data=CHOICE data.path=...")
     precision = build.make(config.precision, "precision").resolve(device, loaded.config.size.d_model)
     own, where = loaded.config.data, {"device": device, "precision": precision}
     bench = Bench(

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from tfcli.errors import ConfigError, suggest
 from tfcli.hub.fields import COMMON, Asked, Field, Flat, Settings
+from tfcli.hub.filling import Habits
 from tfcli.hub.names import Table
-from tfcli.hub.weights import Fixed, Weights
+from tfcli.hub.weights import Weights
 
 FIRST = ("llama", "gpt2", "bert", "bart", "t5")  # where several can hold a model, these are chosen first
 
@@ -38,10 +39,7 @@ class Architecture(NamedTuple):
     fields: tuple[Field, ...]
     names: Table
     prefix: str = ""  # what the names of a body begin with where it has a head
-    spare: tuple[str, ...] = ()  # patterns of weights that files have and these classes do not use
-    alias: tuple[tuple[str, str], ...] = ()  # (pattern, replacement): names that older files have
-    fixed: tuple[Fixed, ...] = ()  # weights that files have and that are no weights here
-    zero: tuple[str, ...] = ()  # patterns of weights that are zero where files lack them
+    habits: Habits = Habits()  # of its files
     tell: Callable[[Weights], Settings] | None = None  # settings that only the weights tell
 
     def read(self, kind: str, asked: Asked) -> Settings:

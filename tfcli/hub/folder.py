@@ -17,8 +17,9 @@ from tfcli.compose import compose, override
 from tfcli.errors import ConfigError
 from tfcli.hub import Architecture, architecture, kind_of, sentence
 from tfcli.hub.fields import GENERATION, Asked, Settings
+from tfcli.hub.filling import fill
 from tfcli.hub.names import rows
-from tfcli.hub.weights import Weights, fill, found, line
+from tfcli.hub.weights import Weights, found, line
 from tfcli.tokenizer import Tokenizer
 from tfcli.tokenizer.files import read as read_tokenizer
 
@@ -190,8 +191,8 @@ class Folder:
         arch, kind = self.architecture, self.kind
         table = arch.table(kind)
         mine = rows(model, table, lambda name: arch.rename(kind, name), without=new)
-        spare = [*arch.spare, *(".*" if new else "")]
-        return fill(mine, self.weights, spare, arch.alias, arch.prefix, arch.fixed, arch.zero)
+        habits = arch.habits._replace(prefix=arch.prefix)
+        return fill(mine, self.weights, habits if new is None else habits._replace(spare=(".*",)))
 
     @property
     def generation(self) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from tfcli.errors import ConfigError
 from tfcli.hub import architecture, gguf_words, model_types
 from tfcli.hub.fields import Asked
+from tfcli.hub.filling import Habits, fill
 from tfcli.hub.folder import Folder
 from tfcli.hub.names import Table, rows
-from tfcli.hub.weights import fill, line
+from tfcli.hub.weights import line
 from tfcli.tokenizer import Tokenizer
 
 NAMES: Table = {
@@ -72,8 +73,8 @@ class GgufFile(Folder):
     def fill(self, model: nn.Module, new: str | None = None) -> list[str]:
         """Fills a model, one tensor at a time; see `Folder.fill`."""
         mine = rows(model, NAMES, interleaved=self.family in INTERLEAVED, without=new)
-        spare = [*([".*"] if new else []), FREQUENCIES.replace(".", r"\.")]
-        left = fill(mine, Tensors(self.path, self.tensors_there), spare)
+        spare = (FREQUENCIES.replace(".", r"\."), *([".*"] if new else []))
+        left = fill(mine, Tensors(self.path, self.tensors_there), Habits(spare))
         return [name for name in left if name != FREQUENCIES]
 
     @property

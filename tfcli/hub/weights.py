@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -20,8 +20,6 @@ from tfcli.hub.names import Row
 
 WHOLE, PICKLE = "model.safetensors", "pytorch_model.bin"
 AT_ONCE = 64 << 20  # bytes read through one mapping of a file; what was read through it stays in memory
-Fixed = tuple[str, Callable[[tuple[int, ...]], Tensor]]  # a pattern of names, what they hold by shape
-REAL = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 class Weights(Protocol):
@@ -156,114 +154,6 @@ def listed(index: Path) -> list[Path]:
     return [index.parent / name for name in names]
 
 
-# --- into and out of a model --------------------------------------------------------------------------------
-
-
-def fill(
-    rows: Sequence[Row],
-    weights: Weights,
-    spare: Sequence[str] = (),
-    alias: Sequence[tuple[str, str]] = (),
-    prefix: str = "",
-    fixed: Sequence[Fixed] = (),
-    zero: Sequence[str] = (),
-) -> list[str]:
-    """Fills tensors of ours, each from its pieces, every piece once; the names of weights without a use.
-
-    spare: patterns of names that may be there without one. alias: (pattern, replacement) of older names.
-    prefix: of a body's names, which files have or have not. fixed: what may be there, with these numbers
-    only. zero: patterns of what is zero where it is not there.
-    Raises ConfigError for pieces that are missing, of another shape or no real numbers, for weights that
-    nobody wants, and for tied ones that differ.
-    """
-    shapes = weights.shapes()
-    wanted = {piece.name: piece for row in rows for piece in row.pieces}
-    known = {*wanted, *(other for row in rows for other in row.aliases)}
-    called = as_known(weights, known, alias, prefix)
-    doubles: dict[str, str] = {}
-    for row in rows:
-        for other in row.aliases:
-            if other in called and row.pieces[0].name not in called:
-                called[row.pieces[0].name] = called.pop(other)
-            elif other in called:
-                doubles[other] = row.pieces[0].name
-    none = [n for n in wanted if n not in called and any(re.fullmatch(pattern, n) for pattern in zero)]
-    for name in none:
-        wanted.pop(name).view.zero_()
-    missing = sorted(set(wanted) - set(called))
-    rest = sorted(set(called) - set(wanted) - set(doubles))
-    left = [name for name in rest if any(re.fullmatch(pattern, name) for pattern in spare)]
-    numbers = {called[n]: make for n in rest for pattern, make in fixed if re.fullmatch(pattern, n)}
-    unexpected = [name for name in rest if name not in left and called[name] not in numbers]
-    if missing or unexpected:
-        raise ConfigError(
-            f"{weights.file}: not the weights that config.json tells of; missing {shown(missing)}; "
-            f"unexpected {shown(unexpected)}"
-        )
-    for name, own in [*((name, name) for name in wanted), *doubles.items()]:
-        if shapes[called[name]] != wanted[own].shape:
-            raise ConfigError(
-                f"{weights.file}: {called[name]} is {shapes[called[name]]}, and config.json tells of "
-                f"{wanted[own].shape}"
-            )
-    refuse_changed(weights, numbers)
-    pour(weights, {called[name]: piece for name, piece in wanted.items()})
-    refuse_other(weights, {called[double]: wanted[name] for double, name in doubles.items()})
-    return left
-
-
-def as_known(
-    weights: Weights, known: set[str], alias: Sequence[tuple[str, str]], prefix: str
-) -> dict[str, str]:
-    """Each name as the table has it -> as the file has it."""
-    called: dict[str, str] = {}
-    for name in weights.shapes():
-        new = name
-        for pattern, replacement in alias:
-            new = re.sub(pattern, replacement, new)
-        new = next((n for n in (new, prefix + new, new.removeprefix(prefix)) if n in known), new)
-        if new in called:
-            raise ConfigError(f"{weights.file}: {called[new]} and {name} are the same weight, {new}")
-        called[new] = name
-    return called
-
-
-def pour(weights: Weights, into: Mapping[str, object]) -> None:
-    """Copies tensors of a file into the views of ours."""
-    with torch.no_grad():
-        for name, tensor in weights.tensors(list(into)):
-            if tensor.dtype not in REAL:
-                kind = str(tensor.dtype).removeprefix("torch.")
-                raise ConfigError(
-                    f"{weights.file}: {name} is {kind}; must be real numbers of 16 bits or more"
-                )
-            view = into[name].view
-            view.copy_(tensor.reshape(view.shape))
-
-
-def refuse_other(weights: Weights, doubles: Mapping[str, object]) -> None:
-    """Raises ConfigError where a weight that is tied here is there twice, and not the same."""
-    for name, tensor in weights.tensors(list(doubles)):
-        piece = doubles[name]
-        if not torch.equal(tensor.reshape(piece.view.shape).to(piece.view.dtype), piece.view):
-            raise ConfigError(
-                f"{weights.file}: {name} differs from {piece.name}, and config.json says that they are one "
-                "(tie_word_embeddings); set it to false there to have both"
-            )
-
-
-def refuse_changed(weights: Weights, numbers: Mapping[str, Callable[[tuple[int, ...]], Tensor]]) -> None:
-    """Raises ConfigError where a weight that is made here, of its shape, is there with other numbers."""
-    for name, tensor in weights.tensors(list(numbers)):
-        right = numbers[name](tuple(tensor.shape))
-        near = 4 * torch.finfo(tensor.dtype).eps if tensor.dtype in REAL else 0.0
-        if not torch.allclose(tensor.double(), right.double(), rtol=0.0, atol=near):
-            raise ConfigError(
-                f"{weights.file}: {name} has other numbers than this kind of model makes, so the model would "
-                "not be what it says"
-            )
-
-
 def save(rows: Sequence[Row], folder: Path, shard: int, dtype: torch.dtype) -> None:
     """Writes model.safetensors, or shards of at most `shard` bytes and their index."""
     from safetensors.torch import save_file
@@ -288,11 +178,6 @@ def save(rows: Sequence[Row], folder: Path, shard: int, dtype: torch.dtype) -> N
         total = sum(piece.view.numel() * size for piece in pieces)
         index = {"metadata": {"total_size": total}, "weight_map": placed}
         (folder / f"{WHOLE}.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
-
-
-def shown(names: Sequence[str]) -> str:
-    """Up to five names, and how many more."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"
 
 
 def line(error: Exception) -> str:

@@ -20,6 +20,7 @@ from tfcli.hub.fields import (
     Settings,
     Switch,
 )
+from tfcli.hub.filling import Habits
 from tfcli.hub.names import Name, Table, one_row
 
 
@@ -145,6 +146,5 @@ ARCHITECTURE = Architecture(
         "encoder.positions.0.table": "model.encoder.embed_positions",
     },
     prefix="model.",
-    spare=SPARE,
-    zero=ZERO,
+    habits=Habits(spare=SPARE, zero=ZERO),
 )

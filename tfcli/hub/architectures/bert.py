@@ -6,6 +6,7 @@ between two sentences have no say in them.
 
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Derived, Field, Free, Labels, Number, Only
+from tfcli.hub.filling import Habits
 from tfcli.hub.names import Name, Table
 
 SIZE = (
@@ -120,6 +121,8 @@ ARCHITECTURE = Architecture(
     fields=(*SIZE, Number("max_position_embeddings", "size.context", 512), *REFUSED),
     names=layers("bert."),
     prefix="bert.",
-    spare=(*spare("bert."), r"cls\.seq_relationship\.(weight|bias)"),
-    alias=((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias")),
+    habits=Habits(
+        spare=(*spare("bert."), r"cls\.seq_relationship\.(weight|bias)"),
+        alias=((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias")),
+    ),
 )

@@ -2,6 +2,7 @@
 
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.fields import ACTIVATIONS, Alike, Choice, Derived, Free, Labels, Number, Only, Switch
+from tfcli.hub.filling import Habits
 from tfcli.hub.names import Table
 
 LAYER = "distilbert.transformer.layer.#."
@@ -81,5 +82,5 @@ ARCHITECTURE = Architecture(
     ),
     names=NAMES,
     prefix="distilbert.",
-    spare=(r"(distilbert\.)?embeddings\.position_ids",),
+    habits=Habits(spare=(r"(distilbert\.)?embeddings\.position_ids",)),
 )

@@ -5,6 +5,7 @@ from typing import Any
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.architectures.llama import NAMES, SPARE, size
 from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Field, Flat, Number, Only, Settings, Switch
+from tfcli.hub.filling import Habits
 from tfcli.hub.rope import Rope
 
 TANH = {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu_tanh"}  # as released files call the GELU by tanh
@@ -42,5 +43,5 @@ ARCHITECTURE = Architecture(
     ),
     names=NAMES,
     prefix="model.",
-    spare=SPARE,
+    habits=Habits(spare=SPARE),
 )

@@ -2,6 +2,7 @@
 
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Derived, Free, Number, Only, Switch
+from tfcli.hub.filling import Habits
 from tfcli.hub.names import Name, Table, transposed
 
 WIDTH, HEADS = ("n_embd", "hidden_size"), ("n_head", "num_attention_heads")
@@ -52,5 +53,5 @@ ARCHITECTURE = Architecture(
     ),
     names=NAMES,
     prefix="transformer.",
-    spare=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",),  # triangles, not weights
+    habits=Habits(spare=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",)),  # triangles, not weights
 )  # fmt: skip

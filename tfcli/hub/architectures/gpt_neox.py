@@ -5,6 +5,7 @@ from typing import Any
 from tfcli import choices
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.fields import ACTIVATIONS, Choice, Derived, Flat, Free, Number, Switch
+from tfcli.hub.filling import Habits
 from tfcli.hub.names import Name, Table, by_head
 from tfcli.hub.rope import Rope
 
@@ -56,6 +57,8 @@ ARCHITECTURE = Architecture(
     ),
     names=NAMES,
     prefix="gpt_neox.",
-    spare=(r"gpt_neox\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),  # no weights
-    alias=((r"^lm_head\.", "embed_out."),),
+    habits=Habits(
+        spare=(r"gpt_neox\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",),  # no weights
+        alias=((r"^lm_head\.", "embed_out."),),
+    ),
 )

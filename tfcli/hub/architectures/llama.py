@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Field, Free, Number, Only, Switch
+from tfcli.hub.filling import Habits
 from tfcli.hub.names import Table
 from tfcli.hub.rope import Rope
 
@@ -73,5 +74,5 @@ ARCHITECTURE = Architecture(
     ),
     names=NAMES,
     prefix="model.",
-    spare=SPARE,
+    habits=Habits(spare=SPARE),
 )

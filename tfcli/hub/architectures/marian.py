@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.architectures import bart
 from tfcli.hub.fields import Alike, Free, Only, Switch
+from tfcli.hub.filling import Habits
 from tfcli.hub.names import Name
 from tfcli.model.position.sinusoidal import Sinusoidal
 
@@ -37,7 +38,9 @@ ARCHITECTURE = Architecture(
     ),
     names={**bart.LAYERS, "embedding.table": table},
     prefix="model.",
-    spare=bart.SPARE,
-    fixed=((r"model\.(encoder|decoder)\.embed_positions\.weight", waves),),
-    zero=bart.ZERO,
+    habits=Habits(
+        spare=bart.SPARE,
+        fixed=((r"model\.(encoder|decoder)\.embed_positions\.weight", waves),),
+        zero=bart.ZERO,
+    ),
 )

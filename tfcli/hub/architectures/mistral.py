@@ -5,6 +5,7 @@ from typing import Any
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.architectures.llama import NAMES, SPARE, size
 from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Field, Flat, Number, Settings, Switch
+from tfcli.hub.filling import Habits
 from tfcli.hub.rope import Rope
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers, as a list of them calls these
@@ -51,5 +52,5 @@ ARCHITECTURE = Architecture(
     ),
     names=NAMES,
     prefix="model.",
-    spare=SPARE,
+    habits=Habits(spare=SPARE),
 )

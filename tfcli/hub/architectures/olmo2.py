@@ -3,6 +3,7 @@
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.architectures.llama import NAMES, SPARE, size
 from tfcli.hub.fields import ACTIVATIONS, Choice, Number, Switch
+from tfcli.hub.filling import Habits
 from tfcli.hub.rope import Rope
 
 ARCHITECTURE = Architecture(
@@ -26,5 +27,5 @@ ARCHITECTURE = Architecture(
         "stack.layers.#.ffn.norms.0": "model.layers.#.post_feedforward_layernorm",
     },
     prefix="model.",
-    spare=SPARE,
+    habits=Habits(spare=SPARE),
 )

@@ -6,6 +6,7 @@ from tfcli.hub import Architecture, Kind
 from tfcli.hub.architectures.llama import NAMES, SPARE, size
 from tfcli.hub.architectures.mistral import FULL, SLIDING, window_of
 from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Field, Flat, Number, Only, Settings, Switch
+from tfcli.hub.filling import Habits
 from tfcli.hub.rope import Rope
 
 OURS = {FULL: "full", SLIDING: "sliding"}
@@ -82,5 +83,5 @@ ARCHITECTURE = Architecture(
     ),
     names=NAMES,
     prefix="model.",
-    spare=SPARE,
+    habits=Habits(spare=SPARE),
 )

@@ -9,6 +9,7 @@ from typing import Any
 from tfcli.hub import Architecture
 from tfcli.hub.architectures import bert
 from tfcli.hub.fields import Asked, Field, Flat, Settings
+from tfcli.hub.filling import Habits
 from tfcli.hub.names import Name, Table
 
 
@@ -52,5 +53,5 @@ ARCHITECTURE = Architecture(
     fields=(*bert.SIZE, Positions(), *bert.REFUSED),
     names=bert.layers("roberta."),
     prefix="roberta.",
-    spare=bert.spare("roberta."),
+    habits=Habits(spare=bert.spare("roberta.")),
 )

@@ -18,6 +18,7 @@ from tfcli.hub.fields import (
     Only,
     Settings,
 )
+from tfcli.hub.filling import Habits
 from tfcli.hub.names import Name, Table
 from tfcli.hub.weights import Weights
 
@@ -161,6 +162,6 @@ ARCHITECTURE = Architecture(
         Free("classifier_dropout", "initializer_factor", "output_past"),
     ),
     names=NAMES,
-    spare=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
     tell=tell,
+    habits=Habits(spare=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)),
 )
