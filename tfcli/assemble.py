@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from tfcli import build, checkpoint
+from tfcli.compose import flat
 from tfcli.data import Corpus, Source
 from tfcli.data.corpus import get_tokenizer, prepare
 from tfcli.device import pick_device
@@ -25,6 +26,7 @@ from tfcli.objective import Objective
 from tfcli.origin import Origin
 from tfcli.precision import Precision
 from tfcli.runlog import RunLog
+from tfcli.start import FREE, MODEL, group_of
 from tfcli.train import Run, Settings
 from tfcli.values import check_arguments
 
@@ -203,7 +205,10 @@ def check_moments(run: Run) -> None:
 def take_weights(plan: Plan, model: nn.Module) -> list[str]:
     """Fills a model from the checkpoint it starts from; what to say of its head where that is a new one."""
     own = None if new_head(plan) is None else "head."
-    left = plan.start.fill(model, new=own)
+    try:
+        left = plan.start.fill(model, new=own)
+    except ConfigError as error:
+        raise ConfigError(f"{changed(plan)}{error}") from None
     if own is None:
         return [f"left out of {plan.start.path}, having no use here: {shown(left)}"] if left else []
     made = [name for name in checkpoint.unique_tensors(model) if name.startswith(own)]
@@ -211,6 +216,18 @@ def take_weights(plan: Plan, model: nn.Module) -> list[str]:
         f"head={plan.config.choices.head}: new, so it starts from chance ({shown(made)}); all "
         f"else is that of {plan.start.path}, whose own head is left out ({shown(left)})"
     ]
+
+
+def changed(plan: Plan) -> str:
+    """What the run says otherwise than the model it starts from, which may be why its weights do not fit."""
+    old, new = (flat(build.plain(c)) for c in (plan.start.config(), plan.config))
+    keys = [key for key in sorted({*old, *new}) if key.split(".")[0] in MODEL and not key.endswith(FREE)]
+    keys = [key for key in keys if old.get(key) != new.get(key)]
+    groups = {key.split(".")[0] for key in keys}
+    groups |= {"preset"} if groups else set()
+    typed = [o for o in plan.config.overrides if group_of(o) in groups and o not in plan.start.overrides]
+    said = typed or [f"{key}={new.get(key)} (there {old.get(key)})" for key in keys[:3]]
+    return f"{', '.join(said)}: does not fit these weights: " if said else ""
 
 
 def new_head(plan: Plan) -> str | None:

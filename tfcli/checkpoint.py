@@ -154,6 +154,7 @@ class Stored:
     """A checkpoint folder that `find` found, as something that a run starts from."""
 
     brings: tuple[str, ...] = ()
+    whole = False
     ends: Mapping[str, bool] = MappingProxyType({})
 
     def __init__(self, path: Path) -> None:

@@ -25,6 +25,7 @@ class Origin(Protocol):
 
     path: Path
     overrides: list[str]  # the choices that made the model, as they are typed
+    whole: bool  # whether those tell all of it, each part's every setting; else what a user once said
     brings: tuple[str, ...]  # groups beside those of the model whose choices a new run takes over
     ends: Mapping[
         str, bool

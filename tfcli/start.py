@@ -143,16 +143,42 @@ def initialised(
         if group_of(override) == "tokenizer":
             raise ConfigError(f"{override}: init_from={where} brings its own tokenizer; leave this out")
     kept = [o for o in begun.overrides if group_of(o) in (*MODEL, "preset", *begun.brings)]
+    if begun.whole:
+        kept = afresh(kept, config.overrides, say)
     asked = compose([*fitting(kept, config.overrides, compose, say), *config.overrides])
     check_top(asked)
     asked.tokenizer, asked.choices.tokenizer = old.tokenizer, old.choices.tokenizer
     asked.init_from, asked.out = config.init_from, config.out
     said = {key_of(override) for override in config.overrides}
+    texts = build.constructor_of(asked.objective, "objective").needs in ("text", "pair")  # others have both
     for end, adds in begun.ends.items():
-        if end in asked.data and f"data.{end}" not in said:
+        if texts and end in asked.data and f"data.{end}" not in said:
             asked.data[end] = adds
     absolute(asked)
     return asked, begun
+
+
+def afresh(kept: Sequence[str], new: Sequence[str], say: Say) -> list[str]:
+    """What tells all of an old model, without the settings of parts that are chosen anew; those are said."""
+    for choice in new:
+        lost = [o for o in kept if voids(choice, o)]
+        if lost:
+            say(f"{choice}: begins afresh, without {', '.join(lost)}")
+        kept = [o for o in kept if o not in lost]
+    return list(kept)
+
+
+def voids(new: str, old: str) -> bool:
+    """Whether a new override leaves an old setting no meaning: of a part that is chosen anew, as norm.eps
+    under norm=layernorm or another preset, or a dropout under the one for all.
+    """
+    group = new.partition("=")[0].partition("@")[2] or key_of(new)  # attention@cross_attention=mha
+    key = key_of(old)
+    if group == "size.dropout":
+        return key.endswith(".dropout")
+    if "." not in key:
+        return group == "preset" and key not in ("preset", "size")
+    return group_of(old) == group or (group == "preset" and group_of(old) != "size")
 
 
 def fitting(kept: Sequence[str], new: Sequence[str], compose: Compose, say: Say) -> list[str]:

@@ -34,6 +34,7 @@ class Folder:
     """
 
     brings = ("objective",)
+    whole = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -190,7 +191,10 @@ class Folder:
         """
         arch, kind = self.architecture, self.kind
         table = arch.table(kind)
-        mine = rows(model, table, lambda name: arch.rename(kind, name), without=new)
+        try:
+            mine = rows(model, table, lambda name: arch.rename(kind, name), without=new)
+        except KeyError as error:
+            raise ConfigError(f"{self.path}: a {kind} has no weights for {error.args[0]}") from None
         habits = arch.habits._replace(prefix=arch.prefix)
         return fill(mine, self.weights, habits if new is None else habits._replace(spare=(".*",)))
 
