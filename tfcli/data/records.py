@@ -1,7 +1,7 @@
 """Records as ids: pairs, labelled texts, tagged sentences, and questions about a text.
 
     pair      [bos] source [eos]  |  target [eos]
-    label     [bos] text [eos]  or  [bos] text [eos] second [eos]
+    label     [bos] text [eos]  or  [bos] text [eos] second [eos]  (RoBERTa: [eos] twice between two texts)
     tags      [bos] words ... [eos]
     answer    [bos] question [eos] a window of the context [eos]
 
@@ -104,7 +104,12 @@ def ends(tokenizer: Tokenizer, bos: bool = True, eos: bool = True) -> tuple[Ids,
 def around(tokenizer: Tokenizer, n_texts: int = 1, bos: bool = True, eos: bool = True) -> int:
     """How many special tokens stand around so many texts of a row."""
     head, tail = ends(tokenizer, bos, eos)
-    return len(head) + n_texts * len(tail)
+    return len(head) + len(tail) + (n_texts - 1) * len(parting(tokenizer, eos))
+
+
+def parting(tokenizer: Tokenizer, eos: bool = True) -> Ids:
+    """What stands between two texts of a row."""
+    return ends(tokenizer, False, eos)[1] * tokenizer.parted
 
 
 def segments(length: int, border: int) -> np.ndarray:
@@ -121,7 +126,7 @@ def text_row(
     head, tail = ends(tokenizer, bos, eos)
     room = roomy(limit - around(tokenizer, 1 if second is None else 2, bos, eos), limit)
     n, m = shares(len(ids), len(second or ()), room)
-    tokens = [*head, *ids[:n], *tail]
+    tokens = [*head, *ids[:n], *(tail if second is None else parting(tokenizer, eos))]
     return (tokens, len(tokens)) if second is None else ([*tokens, *second[:m], *tail], len(tokens))
 
 
@@ -184,7 +189,7 @@ def windows(
             "raise it, or leave the question out"
         )
     head, tail = ends(tokenizer, bos, eos)
-    head = [*head, *question, *tail]
+    head = [*head, *question, *parting(tokenizer, eos)]
     room = limit - len(head) - len(tail)
     if room < min(n, stride + 1):
         raise Crowded(
