@@ -14,7 +14,7 @@ ROOT = Path(tfcli.__file__).parent
 FLOORS = [  # a module imports only from lower floors; x.* are the modules within x
     ["errors", "batch"],
     ["values", "choices", "device", "said"],
-    ["model.linear", "precision", "bootstrap", "compose"],
+    ["model.linear", "precision", "bootstrap", "compose", "templates"],
     ["model.visibility", "model.cache", "model.position", "model.ffn", "schedule", "sampler", "tokenizer",
      "tokenizer.*", "metrics", "loss", "optimizer", "optimizer.*", "console", "runlog", "detokenize",
      "windows", "scores"],
@@ -28,7 +28,8 @@ FLOORS = [  # a module imports only from lower floors; x.* are the modules withi
     ["model.family"],
     ["model.family.*", "generate"],
     ["build"],
-    ["checkpoint", "evaluate", "fit", "hub", "hub.fields", "hub.names", "hub.weights", "hub.filling",
+    ["checkpoint", "evaluate", "fit", "hub", "hub.asked", "hub.fields", "hub.names", "hub.weights", "hub.filling",
+     "hub.layers",
      "hub.rope", "hub.sentence", "hub.folder", "hub.download", "hub.generation", "hub.architectures",
      "hub.architectures.*", "hub.gguf", "hub.gguf_words"],
     ["origin"],

@@ -41,6 +41,8 @@ class Architecture(NamedTuple):
     prefix: str = ""  # what the names of a body begin with where it has a head
     habits: Habits = Habits()  # of its files
     tell: Callable[[Weights], Settings] | None = None  # settings that only the weights tell
+    body: str = ""  # a class without a head, read as the first where the table of tokens is the head's
+    older: Mapping[str, str] = MappingProxyType({})  # classes by names that they once had
 
     def read(self, kind: str, asked: Asked) -> Settings:
         """Our settings. Raises ConfigError for what is not carried out exactly."""
@@ -48,6 +50,9 @@ class Architecture(NamedTuple):
         for field in (*self.fields, *self.kinds[kind].fields, *COMMON):
             found |= field.read(asked)
         asked.refuse_rest()
+        if self.body and named(asked) == self.body and not found["head.tied"]:
+            right = "has no head, and makes one of the table of tokens only with tie_word_embeddings=true"
+            raise asked.refused("architectures", right)
         return found
 
     def write(self, kind: str, our: Flat) -> dict[str, object]:
@@ -87,10 +92,15 @@ def architecture(model_type: object, file: object = "config.json") -> Architectu
 
 def kind_of(arch: Architecture, asked: Asked) -> str:
     """The class that a config.json names, or the architecture's first."""
-    named = asked.get("architectures")
-    kind = (
-        named[0] if isinstance(named, list) and named else next(iter(arch.kinds)) if named is None else named
-    )
+    kind, usual = named(asked), next(iter(arch.kinds))
+    kind = usual if kind is None or kind == arch.body else kind
+    kind = arch.older.get(kind, kind) if isinstance(kind, str) else kind
     if not isinstance(kind, str) or kind not in arch.kinds:
         raise asked.refused("architectures", f"must be {' or '.join(arch.kinds)}")
     return kind
+
+
+def named(asked: Asked) -> object:
+    """The class that a config.json names first; None: it names none."""
+    listed = asked.get("architectures")
+    return listed[0] if isinstance(listed, list) and listed else listed

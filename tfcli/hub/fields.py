@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Container, Mapping
+from math import isfinite
 from typing import Any
 
-from tfcli.errors import ConfigError
+from tfcli.hub.asked import Asked, short
 
 Flat = Mapping[str, Any]  # a configuration of ours, resolved, by dotted key
 Settings = dict[str, Any]  # choices of groups ("position": "rope"), and values by dotted key
@@ -22,6 +22,7 @@ GENERATION = ("max_length", "min_length", "do_sample", "early_stopping", "num_be
               "num_return_sequences", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
               "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens",
               "max_new_tokens", "min_new_tokens")  # fmt: skip
+CLASSES_AT_MOST = 10**6  # that a number alone makes
 SAYS_NOTHING = {  # of the model: who made it, how it was run, and what is read elsewhere
     "architectures", "model_type", "vocab_size", "transformers_version", "torch_dtype",
     "dtype", "use_cache", "output_attentions", "output_hidden_states", "output_scores", "return_dict",
@@ -30,61 +31,10 @@ SAYS_NOTHING = {  # of the model: who made it, how it was run, and what is read 
     "num_labels", "problem_type", "finetuning_task", "task_specific_params", "tokenizer_class",
     "prefix", "gradient_checkpointing", "initializer_range", "chunk_size_feed_forward", "use_bfloat16",
     "attn_implementation", "transformers.js_config",
-    "is_encoder_decoder", "keys_to_ignore_at_inference", "is_llama_config",
+    "is_encoder_decoder", "keys_to_ignore_at_inference", "is_llama_config", "language", "name",
+    "eos_token_ids", "model_max_length", "max_sequence_length", "pretraining_tp", "unsloth_fixed",
+    "unsloth_version",
 }  # fmt: skip
-
-
-class Asked:
-    """What a config.json asks for, and which of it was heard so far."""
-
-    def __init__(self, said: Mapping[str, Any], file: Path | str, above: str = "") -> None:
-        self.said, self.file, self.above = dict(said), file, above
-        self.heard: set[str] = set()
-
-    def get(self, names: str | tuple[str, ...], default: Any = None) -> Any:
-        """A field's value, under whichever of its names is there; null is as good as not there.
-
-        Raises ConfigError where it is there under two names, and not the same.
-        """
-        names = (names,) if isinstance(names, str) else names
-        self.heard |= {*names}
-        given = [name for name in names if self.said.get(name) is not None]
-        for other in given[1:]:
-            if self.said[other] != self.said[given[0]]:
-                raise self.refused(other, f"{given[0]}={short(self.said[given[0]])} says otherwise")
-        return self.said[given[0]] if given else default
-
-    def within(self, name: str) -> Asked | None:
-        """What a field that holds fields asks for; None: it is not there."""
-        inner = self.get(name)
-        if inner is None:
-            return None
-        if not isinstance(inner, Mapping):
-            raise self.refused(name, "must be an object")
-        return Asked(inner, self.file, f"{self.above}{name}.")
-
-    def refused(self, names: str | tuple[str, ...], right: str) -> ConfigError:
-        """What to raise for a field's value."""
-        names = (names,) if isinstance(names, str) else names
-        name = next((n for n in names if n in self.said), names[0])
-        return ConfigError(f"{self.file}: {self.above}{name}={short(self.said.get(name))}: {right}")
-
-    def refuse_rest(self) -> None:
-        """Raises ConfigError for a field that nobody heard, unless it asks for nothing."""
-        for name, value in self.said.items():
-            private = name.startswith("_")  # notes that a program made for itself
-            if name not in self.heard and not private and value not in (None, False, [], {}, ""):
-                raise self.refused(name, "is not carried out here, so the model would not be what it says")
-
-
-def short(value: Any) -> str:
-    """A value for a message."""
-    text = (
-        repr(value)
-        if isinstance(value, str)
-        else str(value).replace("True", "true").replace("False", "false")
-    )
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 class Field:
@@ -96,7 +46,7 @@ class Field:
 
     def write(self, our: Flat) -> dict[str, Any]:
         """What our settings are in its fields; where they have no such setting, nothing."""
-        raise NotImplementedError
+        return {}
 
 
 class Number(Field):
@@ -111,7 +61,7 @@ class Number(Field):
         default = self.default(asked) if callable(self.default) else self.default
         value = asked.get(self.names, default)
         whole = isinstance(default, int) and not isinstance(default, bool)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        if value is not None and not is_number(value):
             raise asked.refused(self.names, "must be a number")
         if whole and isinstance(value, float) and not value.is_integer():
             raise asked.refused(self.names, "must be a whole number")
@@ -122,6 +72,14 @@ class Number(Field):
         return {} if value is None else {first(self.names): value}
 
 
+def is_number(value: Any) -> bool:
+    """Whether it is one that floating point has: no true, no NaN, none beyond all bounds."""
+    try:
+        return type(value) in (int, float) and isfinite(value)
+    except OverflowError:
+        return False
+
+
 class Derived(Field):
     """A setting of ours that follows from fields which others write."""
 
@@ -130,9 +88,6 @@ class Derived(Field):
 
     def read(self, asked: Asked) -> Settings:
         return {self.key: self.value(asked)}
-
-    def write(self, our: Flat) -> dict[str, Any]:
-        return {}
 
 
 class Choice(Field):
@@ -147,13 +102,18 @@ class Choice(Field):
 
     def read(self, asked: Asked) -> Settings:
         value = asked.get(self.names, self.default)
-        if isinstance(value, list | dict) or value not in self.values:
+        if not fits(value, self.values):
             raise asked.refused(self.names, f"must be {' or '.join(short(v) for v in self.values)}")
         return {self.key: self.values[value]}
 
     def write(self, our: Flat) -> dict[str, Any]:
-        fits = (theirs for theirs, ours in self.values.items() if self.key in our and our[self.key] == ours)
-        return {first(self.names): value for value in [next(fits, None)] if value is not None}
+        alike = (theirs for theirs, ours in self.values.items() if self.key in our and our[self.key] == ours)
+        return {first(self.names): value for value in [next(alike, None)] if value is not None}
+
+
+def fits(value: Any, known: Container[Any]) -> bool:
+    """Whether it is one of these, where it may be a list or an object, which no key is."""
+    return not isinstance(value, list | dict) and value in known
 
 
 class Switch(Choice):
@@ -164,19 +124,18 @@ class Switch(Choice):
 
 
 class Only(Field):
-    """A field of which only these values are carried out, the first of them being its default."""
+    """A field of which only some values are carried out: `unsaid`, which transformers takes where nothing is
+    said, and `others` that come to the same here. It is never written, since to say nothing says it.
+    """
 
-    def __init__(self, names: str | tuple[str, ...], *values: Any) -> None:
-        self.names, self.values = names, values
+    def __init__(self, names: str | tuple[str, ...], unsaid: Any, *others: Any) -> None:
+        self.names, self.unsaid, self.values = names, unsaid, (unsaid, *others)
 
     def read(self, asked: Asked) -> Settings:
-        if asked.get(self.names, self.values[0]) not in self.values:
-            right = " or ".join(short(value) for value in self.values)
+        if asked.get(self.names, self.unsaid) not in self.values:
+            right = " or ".join(short(value) for value in self.values if value is not None)
             raise asked.refused(self.names, f"only {right} is carried out here")
         return {}
-
-    def write(self, our: Flat) -> dict[str, Any]:
-        return {} if self.values[0] is None else {first(self.names): self.values[0]}
 
 
 class Alike(Field):
@@ -195,23 +154,44 @@ class Alike(Field):
                 raise asked.refused(name, f"must be as {said[0][0]}={short(said[0][1])}; here they are one")
         return {}
 
-    def write(self, our: Flat) -> dict[str, Any]:
+
+class Tags(Field):
+    """A class for each token; the folder reads what they are called by `names_of_classes`."""
+
+    least = 1
+
+    def read(self, asked: Asked) -> Settings:
+        if len(names_of_classes(asked)) < self.least:
+            raise asked.refused(("id2label", "num_labels"), "is no choice of classes; must be 2 or more")
         return {}
 
 
-class Labels(Field):
-    """One class of several, told by the largest score; the names of classes are the folder's."""
+class Labels(Tags):
+    """One class of several, told by the largest score."""
+
+    least = 2
 
     def read(self, asked: Asked) -> Settings:
         if asked.get("problem_type", "single_label_classification") != "single_label_classification":
             raise asked.refused("problem_type", "only single_label_classification is carried out here")
-        named = asked.get("id2label")
-        if (asked.get("num_labels", 2) if named is None else len(named)) < 2:
-            raise asked.refused(("id2label", "num_labels"), "is no choice of classes; must be 2 or more")
-        return {}
+        return super().read(asked)
 
-    def write(self, our: Flat) -> dict[str, Any]:
-        return {}
+
+def names_of_classes(asked: Asked) -> list[str]:
+    """What a head's classes are called. Raises ConfigError where they are not numbered 0, 1, 2 ..."""
+    named, count = asked.get("id2label"), asked.get("num_labels", 2)
+    if named is None and (type(count) is not int or not 1 <= count <= CLASSES_AT_MOST):
+        raise asked.refused("num_labels", f"must be a whole number from 1 to {CLASSES_AT_MOST}")
+    if named is None:
+        return [f"LABEL_{i}" for i in range(count)]
+    try:
+        by_id = {int(i): str(label) for i, label in named.items()}
+        names = [by_id[i] for i in range(len(by_id))]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise asked.refused("id2label", "must name 0, 1, 2 ...") from None
+    if not names or len({*names}) < len(names):
+        raise asked.refused("id2label", "a name comes twice" if names else "must name 0, 1, 2 ...")
+    return names
 
 
 class Free(Field):
@@ -225,9 +205,6 @@ class Free(Field):
             asked.get(name)
         return {}
 
-    def write(self, our: Flat) -> dict[str, Any]:
-        return {}
-
 
 class Quantised(Field):
     """How weights were packed. Of a folder made from a GGUF file it is a note only: its weights are whole."""
@@ -238,10 +215,9 @@ class Quantised(Field):
             raise asked.refused("quantization_config", "packed weights are not read here")
         return {}
 
-    def write(self, our: Flat) -> dict[str, Any]:
-        return {}
 
-
+CAUSAL = Only("is_causal", None, True)  # of what writes, which sees what was there before and no more
+NOT_CAUSAL = Only("is_causal", None, False)  # of what reads; transformers itself does not heed it there
 COMMON = (  # what any config.json may say
     Free(*SAYS_NOTHING, *GENERATION),
     Quantised(),

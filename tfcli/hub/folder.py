@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from math import prod
@@ -16,10 +15,10 @@ from tfcli.build import plain
 from tfcli.compose import compose, override
 from tfcli.errors import ConfigError
 from tfcli.hub import Architecture, architecture, kind_of, sentence
-from tfcli.hub.fields import GENERATION, Asked, Settings
+from tfcli.hub.fields import GENERATION, Asked, Settings, names_of_classes
 from tfcli.hub.filling import fill
 from tfcli.hub.names import rows
-from tfcli.hub.weights import Weights, found, line
+from tfcli.hub.weights import Weights, found, read_object
 from tfcli.tokenizer import Tokenizer
 from tfcli.tokenizer.files import read as read_tokenizer
 
@@ -38,7 +37,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.said = read_json(path / CONFIG)
+        self.said = read_object(path / CONFIG)
         if self.said.get("auto_map"):
             named = ", ".join(map(str, self.said["auto_map"]))
             raise ConfigError(
@@ -85,7 +84,7 @@ class Folder:
     def vocab_size(self) -> int:
         """How many rows the table of tokens has."""
         size = self.said.get("vocab_size")
-        if not isinstance(size, int) or size < 1:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ConfigError(f"{self.path / CONFIG}: vocab_size={size}: must be a whole number of 1 or more")
         return size
 
@@ -94,18 +93,7 @@ class Folder:
         """The names of a head's classes; None: it has none."""
         if self.model_settings.get("head") not in ("classification", "tagging"):
             return None
-        named = self.said.get("id2label")
-        if named is None:
-            count = self.said.get("num_labels") or 2
-            return [f"LABEL_{i}" for i in range(count)]
-        try:
-            by_id = {int(i): str(label) for i, label in named.items()}
-            labels = [by_id[i] for i in range(len(by_id))]
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise ConfigError(f"{self.path / CONFIG}: id2label={named}: must name 0, 1, 2 ...") from None
-        if len(set(labels)) < len(labels):
-            raise ConfigError(f"{self.path / CONFIG}: id2label={named}: a name comes twice")
-        return labels
+        return names_of_classes(Asked(self.said, self.path / CONFIG))
 
     @cached_property
     def overrides(self) -> list[str]:
@@ -203,16 +191,5 @@ class Folder:
         """How the folder says that texts are to be written: generation_config.json, or older config.json."""
         file = self.path / "generation_config.json"
         if file.is_file():
-            return read_json(file)
+            return read_object(file)
         return {name: self.said[name] for name in (*GENERATION, *IDS) if self.said.get(name) is not None}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """An object in a file. Raises ConfigError if there is none."""
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: cannot be read ({line(error)})") from None
-    if not isinstance(said, dict):
-        raise ConfigError(f"{path}: must hold an object")
-    return said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tfcli import choices
-from tfcli.hub.fields import Asked, Field, Flat, Settings
+from tfcli.hub.fields import Asked, Field, Flat, Free, Settings, is_number
 
 LENGTH = "max_position_embeddings"
 ORIGINAL = "original_max_position_embeddings"
@@ -87,6 +87,7 @@ def read(said: Asked, asked: Asked, kind: str, base: float) -> Settings:
         found[f"position.{own}"] = value
     if kind == "dynamic":
         found["position.original"] = length
+    Free("finetuned").read(said)  # a note that some have among the parameters
     said.refuse_rest()
     return found
 
@@ -111,7 +112,7 @@ def parameter(said: Asked, kind: str, name: str, ratio: float) -> Any:
 def number(asked: Asked, name: str, usual: float | None) -> Any:
     """A number, or what is usual where there is none."""
     value = asked.get(name, usual)
-    if isinstance(value, bool) or not isinstance(value, int | float | None):
+    if value is not None and not is_number(value):
         raise asked.refused(name, "must be a number")
     return value
 
@@ -121,7 +122,7 @@ def numbers(said: Asked, kind: str, name: str) -> list[float]:
     values = said.get(name)
     if values is None:
         raise said.refused(name, f"rope_type={kind} needs it")
-    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+    if not isinstance(values, list) or not all(map(is_number, values)):
         raise said.refused(name, "must be a list of numbers")
     return [float(value) for value in values]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from tfcli.errors import ConfigError
 from tfcli.hub.fields import Settings, short
+from tfcli.hub.weights import read_json, read_object
 
 POOLS = {
     "pooling_mode_cls_token": "first",
@@ -76,19 +76,3 @@ def refuse_changed_texts(folder: Path) -> None:
     if prompt:
         file = beside["config_sentence_transformers.json"]
         raise ConfigError(f"{file}: default_prompt_name={short(prompt)}: no prompt is put before texts here")
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """An object in a file."""
-    said = read_json(file)
-    if not isinstance(said, dict):
-        raise ConfigError(f"{file}: must hold an object")
-    return said
-
-
-def read_json(file: Path) -> Any:
-    """What a file holds."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file}: cannot be read ({' '.join(str(error).split())})") from None

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -106,9 +106,20 @@ def unpickled(path: Path) -> dict[str, Tensor]:
         raise ConfigError(
             f"{path}: is not read ({why}); convert it to safetensors where you trust it"
         ) from None
-    if not isinstance(held, dict) or not all(isinstance(t, Tensor) for t in held.values()):
+    if not isinstance(held, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in held.items()
+    ):
         raise ConfigError(f"{path}: is not read: must hold tensors by name and nothing else")
+    odd = next((name for name, tensor in held.items() if not is_plain(tensor)), None)
+    if odd is not None:
+        raise ConfigError(f"{path}: is not read: {odd} must be a dense tensor with its numbers in the file")
     return held
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether it is numbers side by side: not sparse, nested, packed, or without numbers (meta)."""
+    dense = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+    return dense and tensor.device.type == "cpu"
 
 
 def found(folder: Path) -> Weights:
@@ -133,10 +144,10 @@ def found(folder: Path) -> Weights:
 def weight_map(index: Path) -> dict[str, str]:
     """Tensor to file, as an index has it."""
     try:
-        mapped = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        mapped = read_object(index)["weight_map"]
         if not all(isinstance(name, str) for name in (*mapped, *mapped.values())):
             raise TypeError("weight_map must map names to names")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{index}: is no index of weights ({line(error)})") from None
     return mapped
 
@@ -178,6 +189,22 @@ def save(rows: Sequence[Row], folder: Path, shard: int, dtype: torch.dtype) -> N
         total = sum(piece.view.numel() * size for piece in pieces)
         index = {"metadata": {"total_size": total}, "weight_map": placed}
         (folder / f"{WHOLE}.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """An object in a file of JSON. Raises ConfigError if there is none."""
+    said = read_json(path)
+    if not isinstance(said, dict):
+        raise ConfigError(f"{path}: must hold an object")
+    return said
+
+
+def read_json(path: Path) -> Any:
+    """What a file of JSON holds, whether or not it begins with a byte order mark. Raises ConfigError."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read ({line(error)})") from None
 
 
 def line(error: Exception) -> str:

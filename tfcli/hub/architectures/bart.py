@@ -8,6 +8,7 @@ from typing import Any
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.fields import (
     ACTIVATIONS,
+    CAUSAL,
     Alike,
     Asked,
     Choice,
@@ -21,21 +22,8 @@ from tfcli.hub.fields import (
     Switch,
 )
 from tfcli.hub.filling import Habits
+from tfcli.hub.layers import Sides
 from tfcli.hub.names import Name, Table, one_row
-
-
-class Layers(Field):
-    """How many layers each side has."""
-
-    def read(self, asked: Asked) -> Settings:
-        n_encoder = Number(("encoder_layers", "num_hidden_layers"), "n", 12).read(asked)["n"]
-        n_decoder = Number("decoder_layers", "n", 12).read(asked)["n"]
-        alike = {"size.n_layers": n_encoder}
-        return alike if n_decoder == n_encoder else alike | {"family.n_decoder_layers": n_decoder}
-
-    def write(self, our: Flat) -> dict[str, Any]:
-        sides = {"encoder_layers": "family.n_encoder_layers", "decoder_layers": "family.n_decoder_layers"}
-        return {theirs: our[own] for theirs, own in sides.items() if own in our}
 
 
 class Heads(Field):
@@ -65,9 +53,6 @@ class ForcedStart(Field):
             raise asked.refused(name, "set forced_bos_token_id instead")
         return {}
 
-    def write(self, our: Flat) -> dict[str, Any]:
-        return {}
-
 
 def layers(side: str, own: str) -> dict[str, str]:
     """The names of a side's layers, and theirs."""
@@ -90,7 +75,7 @@ def layers(side: str, own: str) -> dict[str, str]:
 
 FIELDS = (
     Number(("d_model", "hidden_size"), "size.d_model", 1024),
-    Layers(),
+    Sides(("encoder_layers", "num_hidden_layers"), "decoder_layers", 12, 12),
     Heads(),
     Derived("size.n_kv_heads", lambda asked: asked.get("encoder_attention_heads", 16)),
     Alike("d_model", "hidden_size"),
@@ -106,6 +91,7 @@ FIELDS = (
     Only("encoder_layerdrop", 0.0),
     Only("decoder_layerdrop", 0.0),
     Only("is_decoder", False),
+    CAUSAL,
     Only("tie_word_embeddings", True),
     Only("normalize_before", None, False),
     Only("add_final_layer_norm", None, False),

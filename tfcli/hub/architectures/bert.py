@@ -5,13 +5,26 @@ between two sentences have no say in them.
 """
 
 from tfcli.hub import Architecture, Kind
-from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Derived, Field, Free, Labels, Number, Only
+from tfcli.hub.fields import (
+    ACTIVATIONS,
+    NOT_CAUSAL,
+    Asked,
+    Choice,
+    Derived,
+    Field,
+    Free,
+    Labels,
+    Number,
+    Only,
+    Tags,
+)
 from tfcli.hub.filling import Habits
+from tfcli.hub.layers import Layers
 from tfcli.hub.names import Name, Table
 
 SIZE = (
     Number("hidden_size", "size.d_model", 768),
-    Number("num_hidden_layers", "size.n_layers", 12),
+    Layers("num_hidden_layers", "size.n_layers", 12),
     Number("num_attention_heads", "size.n_heads", 12),
     Derived("size.n_kv_heads", lambda asked: asked.get("num_attention_heads", 12)),
     Number("intermediate_size", "size.d_ff", 3072),
@@ -25,6 +38,7 @@ SIZE = (
 REFUSED = (
     Only("position_embedding_type", None, "absolute"),
     Only("is_decoder", False),
+    NOT_CAUSAL,
     Only("directionality", None, "bidi"),
     Only("pooler_type", None, "first_token_transform"),
     Free("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head"),
@@ -81,7 +95,7 @@ def tagging() -> Kind:
     """A tag for each token."""
     dropout = Number("classifier_dropout", "head.dropout", head_dropout)
     settings = {"head": "tagging", "objective": "tagging"}
-    return Kind(settings, {"head.map": "classifier"}, (dropout, Free("tie_word_embeddings")))
+    return Kind(settings, {"head.map": "classifier"}, (dropout, Tags(), Free("tie_word_embeddings")))
 
 
 def span() -> Kind:

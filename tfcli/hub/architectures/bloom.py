@@ -1,9 +1,8 @@
 """BLOOM: ALiBi, normed embeddings (BigScience 2022, arXiv 2211.05100)."""
 
-from typing import Any
-
 from tfcli.hub import Architecture, Kind
-from tfcli.hub.fields import Asked, Derived, Field, Flat, Free, Number, Only, Settings, Switch
+from tfcli.hub.fields import CAUSAL, Asked, Derived, Field, Free, Number, Only, Settings, Switch
+from tfcli.hub.layers import Layers
 from tfcli.hub.names import Name, Table, by_head
 
 WIDTH, HEADS = ("hidden_size", "n_embed"), ("n_head", "num_attention_heads")
@@ -22,9 +21,6 @@ class Inner(Field):
             raise asked.refused("n_inner", f"must be null or {inner(asked)}, four times the model's width")
         return {}
 
-    def write(self, our: Flat) -> dict[str, Any]:
-        return {}
-
 
 class Slices(Field):
     """Products in slices, as training was spread: the same sums, but for a bias that is then left out."""
@@ -35,9 +31,6 @@ class Slices(Field):
                 "slow_but_exact", "leaves out biases with pretraining_tp above 1; set it to false"
             )
         asked.get("slow_but_exact")
-        return {}
-
-    def write(self, our: Flat) -> dict[str, Any]:
         return {}
 
 
@@ -58,9 +51,10 @@ ARCHITECTURE = Architecture(
     model_type="bloom",
     settings={"preset": "bloom", "embedding.dropout": 0.0, "ffn.dropout": 0.0},
     kinds={"BloomForCausalLM": Kind({}, {})},
+    body="BloomModel",
     fields=(
         Number(WIDTH, "size.d_model", 64),
-        Number(("n_layer", "num_hidden_layers"), "size.n_layers", 2),
+        Layers(("n_layer", "num_hidden_layers"), "size.n_layers", 2),
         Number(HEADS, "size.n_heads", 8),
         Derived("size.n_kv_heads", lambda asked: asked.get(HEADS, 8)),
         Derived("size.d_ff", inner),
@@ -74,6 +68,7 @@ ARCHITECTURE = Architecture(
         Slices(),
         Free("attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "skip_bias_add",
              "skip_bias_add_qkv", "offset_alibi"),  # how training was made fast
+        CAUSAL,
     ),
     names=NAMES,
     prefix="transformer.",

@@ -1,8 +1,21 @@
 """DistilBERT with its heads (Sanh et al. 2019, arXiv 1910.01108)."""
 
 from tfcli.hub import Architecture, Kind
-from tfcli.hub.fields import ACTIVATIONS, Alike, Choice, Derived, Free, Labels, Number, Only, Switch
+from tfcli.hub.fields import (
+    ACTIVATIONS,
+    NOT_CAUSAL,
+    Alike,
+    Choice,
+    Derived,
+    Free,
+    Labels,
+    Number,
+    Only,
+    Switch,
+    Tags,
+)
 from tfcli.hub.filling import Habits
+from tfcli.hub.layers import Layers
 from tfcli.hub.names import Table
 
 LAYER = "distilbert.transformer.layer.#."
@@ -55,7 +68,12 @@ ARCHITECTURE = Architecture(
         "DistilBertForTokenClassification": Kind(
             {"head": "tagging", "objective": "tagging"},
             {"head.map": "classifier"},
-            (Number("dropout", "head.dropout", 0.1), Free("qa_dropout", "seq_classif_dropout"), UNTIED),
+            (
+                Number("dropout", "head.dropout", 0.1),
+                Tags(),
+                Free("qa_dropout", "seq_classif_dropout"),
+                UNTIED,
+            ),
         ),
         "DistilBertForQuestionAnswering": Kind(
             {"head": "span", "head.bias": True, "objective": "reading"},
@@ -65,7 +83,7 @@ ARCHITECTURE = Architecture(
     },
     fields=(
         Number(("dim", "hidden_size"), "size.d_model", 768),
-        Number(("n_layers", "num_hidden_layers"), "size.n_layers", 6),
+        Layers(("n_layers", "num_hidden_layers"), "size.n_layers", 6),
         Number(("n_heads", "num_attention_heads"), "size.n_heads", 12),
         Derived("size.n_kv_heads", lambda asked: asked.get(("n_heads", "num_attention_heads"), 12)),
         Alike("dim", "hidden_size"),
@@ -78,6 +96,7 @@ ARCHITECTURE = Architecture(
         Number("dropout", "placement.dropout", 0.1),
         Number("attention_dropout", "attention.dropout", 0.1),
         Only("tie_weights_", None, True),
+        NOT_CAUSAL,
         Free("sinusoidal_pos_embds", "output_past"),
     ),
     names=NAMES,

@@ -1,10 +1,8 @@
 """Gemma: scaled embeddings, gain 1 + w, GEGLU (Gemma Team 2024, arXiv 2403.08295)."""
 
-from typing import Any
-
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.architectures.llama import NAMES, SPARE, size
-from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Field, Flat, Number, Only, Settings, Switch
+from tfcli.hub.fields import ACTIVATIONS, CAUSAL, Asked, Choice, Field, Number, Only, Settings, Switch
 from tfcli.hub.filling import Habits
 from tfcli.hub.rope import Rope
 
@@ -22,14 +20,12 @@ class Named(Field):
             raise asked.refused("hidden_activation", f"hidden_act says {meant}")
         return {}
 
-    def write(self, our: Flat) -> dict[str, Any]:
-        return {}
-
 
 ARCHITECTURE = Architecture(
     model_type="gemma",
     settings={"preset": "gemma"},
     kinds={"GemmaForCausalLM": Kind({}, {})},
+    body="GemmaModel",
     fields=(
         *size(3072, 28, 16, 24576, 8192, n_kv_heads=16, head_dim=256),
         Number("rms_norm_eps", "norm.eps", 1e-6),
@@ -40,6 +36,7 @@ ARCHITECTURE = Architecture(
         Switch("tie_word_embeddings", "head.tied", True),
         Number("attention_dropout", "attention.dropout", 0.0),
         Only("use_bidirectional_attention", None, False),
+        CAUSAL,
     ),
     names=NAMES,
     prefix="model.",

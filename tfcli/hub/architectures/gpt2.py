@@ -1,8 +1,9 @@
 """GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners")."""
 
 from tfcli.hub import Architecture, Kind
-from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Derived, Free, Number, Only, Switch
+from tfcli.hub.fields import ACTIVATIONS, CAUSAL, Asked, Choice, Derived, Free, Number, Only, Switch
 from tfcli.hub.filling import Habits
+from tfcli.hub.layers import Layers
 from tfcli.hub.names import Name, Table, transposed
 
 WIDTH, HEADS = ("n_embd", "hidden_size"), ("n_head", "num_attention_heads")
@@ -31,9 +32,10 @@ ARCHITECTURE = Architecture(
     model_type="gpt2",
     settings={"preset": "gpt2", "ffn.dropout": 0.0},
     kinds={"GPT2LMHeadModel": Kind({}, {})},
+    body="GPT2Model",
     fields=(
         Number(WIDTH, "size.d_model", 768),
-        Number(("n_layer", "num_hidden_layers"), "size.n_layers", 12),
+        Layers(("n_layer", "num_hidden_layers"), "size.n_layers", 12),
         Number(HEADS, "size.n_heads", 12),
         Derived("size.n_kv_heads", lambda asked: asked.get(HEADS, 12)),
         Number("n_inner", "size.d_ff", inner),
@@ -50,6 +52,7 @@ ARCHITECTURE = Architecture(
         Free("n_ctx"),  # the length once more
         Free("summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
              "summary_first_dropout"),
+        CAUSAL,
     ),
     names=NAMES,
     prefix="transformer.",

@@ -4,8 +4,9 @@ from typing import Any
 
 from tfcli import choices
 from tfcli.hub import Architecture, Kind
-from tfcli.hub.fields import ACTIVATIONS, Choice, Derived, Flat, Free, Number, Switch
+from tfcli.hub.fields import ACTIVATIONS, CAUSAL, Choice, Derived, Flat, Free, Number, Switch
 from tfcli.hub.filling import Habits
+from tfcli.hub.layers import Layers
 from tfcli.hub.names import Name, Table, by_head
 from tfcli.hub.rope import Rope
 
@@ -37,9 +38,10 @@ ARCHITECTURE = Architecture(
     model_type="gpt_neox",
     settings={"preset": "gpt_neox", "ffn.dropout": 0.0},
     kinds={"GPTNeoXForCausalLM": Kind({}, {})},
+    body="GPTNeoXModel",
     fields=(
         Number("hidden_size", "size.d_model", 6144),
-        Number("num_hidden_layers", "size.n_layers", 44),
+        Layers("num_hidden_layers", "size.n_layers", 44),
         Number("num_attention_heads", "size.n_heads", 64),
         Derived("size.n_kv_heads", lambda asked: asked.get("num_attention_heads", 64)),
         Number("intermediate_size", "size.d_ff", 24576),
@@ -54,6 +56,7 @@ ARCHITECTURE = Architecture(
         Number("hidden_dropout", "placement.dropout", 0.0),
         Derived("embedding.dropout", lambda asked: asked.get("hidden_dropout", 0.0)),
         Free("classifier_dropout"),
+        CAUSAL,
     ),
     names=NAMES,
     prefix="gpt_neox.",

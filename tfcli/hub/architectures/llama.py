@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from tfcli.hub import Architecture, Kind
-from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Field, Free, Number, Only, Switch
+from tfcli.hub.fields import ACTIVATIONS, CAUSAL, Asked, Choice, Field, Number, Only, Switch
 from tfcli.hub.filling import Habits
+from tfcli.hub.layers import Layers
 from tfcli.hub.names import Table
 from tfcli.hub.rope import Rope
 
@@ -34,7 +35,7 @@ def size(
     """The numbers that all descendants of Llama call alike, and what they are where nothing is said."""
     return (
         Number("hidden_size", "size.d_model", d_model),
-        Number("num_hidden_layers", "size.n_layers", n_layers),
+        Layers("num_hidden_layers", "size.n_layers", n_layers),
         Number("num_attention_heads", "size.n_heads", n_heads),
         Number("num_key_value_heads", "size.n_kv_heads", key_heads(n_heads, n_kv_heads)),
         Number("head_dim", "size.head_dim", head_dim),
@@ -60,6 +61,7 @@ ARCHITECTURE = Architecture(
     model_type="llama",
     settings={"preset": "llama3"},
     kinds={"LlamaForCausalLM": Kind({}, {})},
+    body="LlamaModel",
     fields=(
         *size(4096, 32, 32, 11008, 2048),
         Number("rms_norm_eps", "norm.eps", 1e-6),
@@ -70,7 +72,7 @@ ARCHITECTURE = Architecture(
         Switch("tie_word_embeddings", "head.tied", False),
         Number("attention_dropout", "attention.dropout", 0.0),
         Only("rope_interleaved", False),
-        Free("pretraining_tp", "max_sequence_length"),  # how training was spread, and how long its texts were
+        CAUSAL,
     ),
     names=NAMES,
     prefix="model.",

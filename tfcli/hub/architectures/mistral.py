@@ -4,7 +4,7 @@ from typing import Any
 
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.architectures.llama import NAMES, SPARE, size
-from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Field, Flat, Number, Settings, Switch
+from tfcli.hub.fields import ACTIVATIONS, CAUSAL, Asked, Choice, Field, Flat, Number, Settings, Switch
 from tfcli.hub.filling import Habits
 from tfcli.hub.rope import Rope
 
@@ -41,6 +41,7 @@ ARCHITECTURE = Architecture(
     model_type="mistral",
     settings={"preset": "mistral"},
     kinds={"MistralForCausalLM": Kind({}, {})},
+    body="MistralModel",
     fields=(
         *size(4096, 32, 32, 14336, 131072, n_kv_heads=8),
         Number("rms_norm_eps", "norm.eps", 1e-6),
@@ -49,6 +50,7 @@ ARCHITECTURE = Architecture(
         Choice("hidden_act", "ffn.activation", ACTIVATIONS, "silu"),
         Switch("tie_word_embeddings", "head.tied", False),
         Number("attention_dropout", "attention.dropout", 0.0),
+        CAUSAL,
     ),
     names=NAMES,
     prefix="model.",

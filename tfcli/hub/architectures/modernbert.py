@@ -6,6 +6,7 @@ from tfcli import choices
 from tfcli.hub import Architecture, Kind, rope
 from tfcli.hub.fields import (
     ACTIVATIONS,
+    NOT_CAUSAL,
     Alike,
     Asked,
     Choice,
@@ -18,7 +19,10 @@ from tfcli.hub.fields import (
     Only,
     Settings,
     Switch,
+    Tags,
+    fits,
 )
+from tfcli.hub.layers import Layers, kinds, shortest
 from tfcli.hub.names import Table
 
 TYPES = {"full": "full_attention", "local": "sliding_attention"}  # ours, theirs
@@ -26,19 +30,17 @@ SCHEMES = ("default", "linear", "llama3", "yarn")  # the others look at a whole 
 THETA = {"full": ("global_rope_theta", 160000.0), "local": ("local_rope_theta", 10000.0)}
 
 
-class Layers(Field):
+class Seen(Field):
     """Which layers see all of the text, and which a window of it: by a list, or every so many."""
 
     def read(self, asked: Asked) -> Settings:
         ours = {theirs: own for own, theirs in TYPES.items()}
-        n_layers, every = asked.get("num_hidden_layers", 22), asked.get("global_attn_every_n_layers", 3)
+        n_layers = Layers("num_hidden_layers", "n", 22).read(asked)["n"]
+        every = asked.get("global_attn_every_n_layers", 3)
         if type(every) is not int or every < 1:
             raise asked.refused("global_attn_every_n_layers", "must be a whole number of 1 or more")
         usual = [TYPES["local" if i % every else "full"] for i in range(n_layers)]
-        named = asked.get("layer_types", usual)
-        if not isinstance(named, list) or len(named) != n_layers or not set(named) <= set(ours):
-            raise asked.refused("layer_types", f"must be {' or '.join(ours)} for each of {n_layers} layers")
-        pattern = shortest([ours[name] for name in named])
+        pattern = shortest([ours[name] for name in kinds(asked, ours, n_layers, usual)])
         return {"attention.pattern": pattern, "position.pattern": pattern}
 
     def write(self, our: Flat) -> dict[str, Any]:
@@ -46,12 +48,6 @@ class Layers(Field):
         if not pattern or not set(pattern) <= set(TYPES):
             return {}
         return {"layer_types": [TYPES[pattern[i % len(pattern)]] for i in range(our["size.n_layers"])]}
-
-
-def shortest(names: list[str]) -> list[str]:
-    """The shortest beginning that, repeated, gives all of them."""
-    n = next(n for n in range(1, len(names) + 1) if all(x == names[i % n] for i, x in enumerate(names)))
-    return names[:n]
 
 
 class Window(Field):
@@ -69,7 +65,14 @@ class Window(Field):
 
 
 class Ropes(Field):
-    """A rotary scheme for each kind of layer; older files name their bases alone."""
+    """A rotary scheme for each kind of layer; older files name their bases alone.
+
+    The preset has a plain scheme for each kind. Another has keys that are not there yet, which `++` adds:
+
+        {"full_attention": {"rope_type": "linear", "rope_theta": 160000, "factor": 4}}
+        -> position.full._target_=tfcli.model.position.rope.LinearRope
+           ++position.full.base=160000.0 ++position.full.factor=4.0 position.local.base=10000.0
+    """
 
     def read(self, asked: Asked) -> Settings:
         newer, older, found = asked.within("rope_parameters"), asked.within("rope_scaling"), {}
@@ -77,7 +80,7 @@ class Ropes(Field):
             base = rope.number(asked, *THETA[own])
             said = (newer.within(theirs) if newer else None) or older or Asked({}, asked.file)
             kind = said.get(rope.KIND, "default")
-            if kind not in SCHEMES:
+            if not fits(kind, SCHEMES):
                 raise said.refused(rope.KIND, f"must be {' or '.join(SCHEMES)}")
             if rope.number(said, rope.SHARE, rope.WHOLE) != rope.WHOLE:
                 raise said.refused(rope.SHARE, "this architecture turns all features of a head")
@@ -157,7 +160,7 @@ ARCHITECTURE = Architecture(
             {"head": "classification", "objective": "classification"}, POOLING, Labels()
         ),
         "ModernBertForTokenClassification": scoring(
-            {"head": "tagging", "objective": "tagging"}, Free("classifier_pooling")
+            {"head": "tagging", "objective": "tagging"}, Free("classifier_pooling"), Tags()
         ),
         "ModernBertForQuestionAnswering": scoring(
             {"head": "span", "head.bias": True, "objective": "reading"}, Free("classifier_pooling")
@@ -165,12 +168,12 @@ ARCHITECTURE = Architecture(
     },
     fields=(
         Number("hidden_size", "size.d_model", 768),
-        Number("num_hidden_layers", "size.n_layers", 22),
+        Layers("num_hidden_layers", "size.n_layers", 22),
         Number("num_attention_heads", "size.n_heads", 12),
         Derived("size.n_kv_heads", lambda asked: asked.get("num_attention_heads", 12)),
         Number("intermediate_size", "size.d_ff", 1152),
         Number("max_position_embeddings", "size.context", 8192),
-        Layers(),
+        Seen(),
         Window(),
         Ropes(),
         Number("norm_eps", "norm.eps", 1e-5),
@@ -184,6 +187,7 @@ ARCHITECTURE = Architecture(
         Number("mlp_dropout", "ffn.dropout", 0.0),
         Only("attention_dropout", 0.0),  # would drop what attention gives as well, and the feed-forward's not
         Only("position_embedding_type", None, "absolute"),
+        NOT_CAUSAL,
         Free("initializer_cutoff_factor", "deterministic_flash_attn", "reference_compile"),
         Free("sparse_prediction", "sparse_pred_ignore_index", "repad_logits_with_grad"),
     ),

@@ -2,7 +2,7 @@
 
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.architectures.llama import NAMES, SPARE, size
-from tfcli.hub.fields import ACTIVATIONS, Choice, Number, Switch
+from tfcli.hub.fields import ACTIVATIONS, CAUSAL, Choice, Number, Switch
 from tfcli.hub.filling import Habits
 from tfcli.hub.rope import Rope
 
@@ -10,6 +10,7 @@ ARCHITECTURE = Architecture(
     model_type="olmo2",
     settings={"preset": "olmo2"},
     kinds={"Olmo2ForCausalLM": Kind({}, {})},
+    body="Olmo2Model",
     fields=(
         *size(4096, 32, 32, 11008, 2048),
         Number("rms_norm_eps", "norm.eps", 1e-5),
@@ -18,6 +19,7 @@ ARCHITECTURE = Architecture(
         Switch("attention_bias", "attention.bias", False),
         Switch("tie_word_embeddings", "head.tied", False),
         Number("attention_dropout", "attention.dropout", 0.0),
+        CAUSAL,
     ),
     names={
         **NAMES,

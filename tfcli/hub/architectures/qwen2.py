@@ -5,15 +5,16 @@ from typing import Any
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.architectures.llama import NAMES, SPARE, size
 from tfcli.hub.architectures.mistral import FULL, SLIDING, window_of
-from tfcli.hub.fields import ACTIVATIONS, Asked, Choice, Field, Flat, Number, Only, Settings, Switch
+from tfcli.hub.fields import ACTIVATIONS, CAUSAL, Asked, Choice, Field, Flat, Number, Only, Settings, Switch
 from tfcli.hub.filling import Habits
+from tfcli.hub.layers import Layers, kinds, shortest
 from tfcli.hub.rope import Rope
 
 OURS = {FULL: "full", SLIDING: "sliding"}
 THEIRS = {own: name for name, own in OURS.items()}
 
 
-class Layers(Field):
+class Windows(Field):
     """Which layers have a window: those from `max_window_layers` on, or as `layer_types` has it."""
 
     def read(self, asked: Asked) -> Settings:
@@ -22,14 +23,14 @@ class Layers(Field):
             raise asked.refused("use_sliding_window", "must be true or false")
         asked.get("sliding_window")  # which says nothing without the switch
         window = window_of(asked, 4096) if switch else None
-        kinds = self.kinds(asked, int(asked.get("num_hidden_layers", 32)), window)
-        dropout = asked.get("attention_dropout", 0.0)
-        if SLIDING not in kinds:
+        named = self.kinds(asked, Layers("num_hidden_layers", "n", 32).read(asked)["n"], window)
+        dropout = Number("attention_dropout", "dropout", 0.0).read(asked)["dropout"]
+        if SLIDING not in named:
             return {"attention": "qwen2", "attention.dropout": dropout}
         if window is None:
             raise asked.refused("layer_types", "needs use_sliding_window=true and a sliding_window")
         found: Settings = {"attention": "qwen2_windows", "attention.sliding.rule.size": window}
-        found["attention.pattern"] = period([OURS[kind] for kind in kinds])
+        found["attention.pattern"] = shortest([OURS[kind] for kind in named])
         return found | {f"attention.{own}.dropout": dropout for own in THEIRS}
 
     def kinds(self, asked: Asked, n_layers: int, window: int | None) -> list[str]:
@@ -37,16 +38,8 @@ class Layers(Field):
         first = asked.get("max_window_layers", 28)
         if type(first) is not int:
             raise asked.refused("max_window_layers", "must be a whole number")
-        named = asked.get("layer_types")
-        if named is None and window is None:
-            return [FULL]
-        if named is None:
-            return [SLIDING if layer >= first else FULL for layer in range(n_layers)]
-        if not isinstance(named, list) or any(kind not in OURS for kind in named):
-            raise asked.refused("layer_types", f"must be a list of {' and '.join(OURS)}")
-        if len(named) != n_layers:
-            raise asked.refused("layer_types", f"must name {n_layers} layers, as num_hidden_layers has it")
-        return named
+        last = FULL if window is None else SLIDING
+        return kinds(asked, OURS, n_layers, [last if layer >= first else FULL for layer in range(n_layers)])
 
     def write(self, our: Flat) -> dict[str, Any]:
         pattern = our.get("attention.pattern", ["full"])
@@ -62,24 +55,20 @@ class Layers(Field):
         return found | behind | {"sliding_window": our.get("attention.sliding.rule.size")}
 
 
-def period(kinds: list[str]) -> list[str]:
-    """The shortest list that, said over and over, gives the whole."""
-    lengths = (n for n in range(1, len(kinds)) if all(kinds[i] == kinds[i % n] for i in range(len(kinds))))
-    return kinds[: next(lengths, len(kinds))]
-
-
 ARCHITECTURE = Architecture(
     model_type="qwen2",
     settings={"preset": "qwen2"},
     kinds={"Qwen2ForCausalLM": Kind({}, {})},
+    body="Qwen2Model",
     fields=(
         *size(4096, 32, 32, 22016, 32768, n_kv_heads=32),
         Number("rms_norm_eps", "norm.eps", 1e-6),
         Rope(),
-        Layers(),
+        Windows(),
         Choice("hidden_act", "ffn.activation", ACTIVATIONS, "silu"),
         Switch("tie_word_embeddings", "head.tied", False),
         Only("use_mrope", False),
+        CAUSAL,
     ),
     names=NAMES,
     prefix="model.",

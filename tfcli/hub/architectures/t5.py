@@ -8,6 +8,7 @@ from tfcli import choices
 from tfcli.hub import Architecture, Kind
 from tfcli.hub.fields import (
     ACTIVATIONS,
+    CAUSAL,
     Alike,
     Asked,
     Derived,
@@ -19,22 +20,9 @@ from tfcli.hub.fields import (
     Settings,
 )
 from tfcli.hub.filling import Habits
+from tfcli.hub.layers import Sides
 from tfcli.hub.names import Name, Table
 from tfcli.hub.weights import Weights
-
-
-class Layers(Field):
-    """How many layers each side has; where nothing is said of the decoder, as many as the encoder."""
-
-    def read(self, asked: Asked) -> Settings:
-        n_encoder = Number(("num_layers", "num_hidden_layers"), "n", 6).read(asked)["n"]
-        n_decoder = Number("num_decoder_layers", "n", n_encoder).read(asked)["n"]
-        alike = {"size.n_layers": n_encoder}
-        return alike if n_decoder == n_encoder else alike | {"family.n_decoder_layers": n_decoder}
-
-    def write(self, our: Flat) -> dict[str, Any]:
-        sides = {"num_layers": "family.n_encoder_layers", "num_decoder_layers": "family.n_decoder_layers"}
-        return {theirs: our[own] for theirs, own in sides.items() if own in our}
 
 
 class HeadDim(Field):
@@ -51,13 +39,13 @@ class FeedForward(Field):
     """`relu`, or `gated-` and the activation of the gate; `gated-gelu` means the one by tanh."""
 
     def read(self, asked: Asked) -> Settings:
-        name = asked.get("feed_forward_proj", "relu")
-        gate, _, activation = ("", "", name) if "-" not in str(name) else str(name).partition("-")
+        name = str(asked.get("feed_forward_proj", "relu"))
+        gate, _, activation = ("", "", name) if "-" not in name else name.partition("-")
         activation = "gelu_new" if name == "gated-gelu" else activation
         if gate not in ("", "gated") or activation not in ACTIVATIONS:
             right = f"must be one of {', '.join(ACTIVATIONS)}, alone or as gated-relu and so on"
             raise asked.refused("feed_forward_proj", right)
-        if ACTIVATIONS.get(asked.get("dense_act_fn", activation)) != ACTIVATIONS[activation]:
+        if ACTIVATIONS.get(str(asked.get("dense_act_fn", activation))) != ACTIVATIONS[activation]:
             raise asked.refused("dense_act_fn", f"must be as feed_forward_proj={name}")
         if asked.get("is_gated_act", bool(gate)) != bool(gate):
             raise asked.refused("is_gated_act", f"must be as feed_forward_proj={name}")
@@ -142,7 +130,7 @@ ARCHITECTURE = Architecture(
     },
     fields=(
         Number(("d_model", "hidden_size"), "size.d_model", 512),
-        Layers(),
+        Sides(("num_layers", "num_hidden_layers"), "num_decoder_layers", 6),
         Number(("num_heads", "num_attention_heads"), "size.n_heads", 8),
         Derived("size.n_kv_heads", lambda asked: asked.get(("num_heads", "num_attention_heads"), 8)),
         HeadDim(),
@@ -159,9 +147,11 @@ ARCHITECTURE = Architecture(
         Head(),
         *(Number("dropout_rate", f"{part}.dropout", 0.1) for part in DROPPED),
         Only("is_decoder", False),
+        CAUSAL,
         Free("classifier_dropout", "initializer_factor", "output_past"),
     ),
     names=NAMES,
     tell=tell,
+    older={"T5WithLMHeadModel": "T5ForConditionalGeneration"},
     habits=Habits(spare=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)),
 )
