@@ -13,7 +13,7 @@ from tfcli import choices
 ROOT = Path(tfcli.__file__).parent
 FLOORS = [  # a module imports only from lower floors; x.* are the modules within x
     ["errors", "batch"],
-    ["values", "choices", "device", "said"],
+    ["values", "choices", "device", "said", "bounds"],
     ["model.linear", "precision", "bootstrap", "compose", "templates"],
     ["model.visibility", "model.cache", "model.position", "model.ffn", "schedule", "sampler", "tokenizer",
      "tokenizer.*", "metrics", "loss", "optimizer", "optimizer.*", "console", "runlog", "detokenize",

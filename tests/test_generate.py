@@ -453,11 +453,37 @@ def test_beams_find_likelier_texts_than_greed_and_one_beam_is_greed() -> None:
         ({"length_norm": "gnmt"}, "length_norm.*num_beams=1"),
         ({"early_stopping": True}, "early_stopping.*num_beams=1"),
         ({"count_forced": False}, "count_forced.*num_beams=1"),
+        ({"renormalise": True}, "renormalise.*num_beams=1"),
+        ({"num_beams": 10**9}, "num_beams=1000000000: must be at most"),
     ],
 )
 def test_what_does_not_go_with_beams_is_refused(settings: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         generate(chaotic(LETTERS.vocab_size), LETTERS, ["a"], **settings)
+
+
+def test_more_rows_than_memory_holds_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    how = {"n_samples": 10**6, "batch_size": 10**12, "sampler": Sampler(temperature=1.0), "max_new_tokens": 2}
+    monkeypatch.setattr("tfcli.generate.memory", lambda: 1 << 20)
+    with pytest.raises(ConfigError, match="batch_size=1000000000000: the scores of 1000000 texts at once"):
+        generate(chaotic(LETTERS.vocab_size), LETTERS, ["a"], **how)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("x: can't allocate memory: 1\nat y"), torch.OutOfMemoryError("CUDA")],
+)
+@pytest.mark.parametrize("num_beams", [1, 2])
+def test_memory_that_does_not_suffice_is_one_line(
+    error: Exception, num_beams: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("tfcli.generate.search" if num_beams > 1 else "tfcli.generate.decode", fail)
+    with pytest.raises(ConfigError, match=f"num_beams={num_beams}, batch_size=16: no memory") as told:
+        generate(chaotic(LETTERS.vocab_size), LETTERS, ["a"], num_beams=num_beams)
+    assert "\n" not in str(told.value)
 
 
 # --- encoder-decoders ------------------------------------------------------------------------------------

@@ -1,11 +1,10 @@
 """Conversations as a model's chat template writes them, in text and in ids."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
+from tfcli import templates
 from tfcli.errors import ConfigError
 from tfcli.tokenizer import Tokenizer, valid
 from tfcli.tokenizer.said import one_line
@@ -24,7 +23,7 @@ def render(tokenizer: Tokenizer, messages: Messages, add_generation_prompt: bool
     given = [{key: value for key, value in message.items() if value is not None} for message in messages]
     facts = {"tools": None, "documents": None, "add_generation_prompt": add_generation_prompt}
     with _in_one_line():
-        return _compiled(tokenizer.chat_template).render(messages=given, **facts, **named)
+        return templates.render(tokenizer.chat_template, given, **facts, **named)
 
 
 def encode(tokenizer: Tokenizer, messages: Messages, add_generation_prompt: bool = True) -> list[int]:
@@ -79,7 +78,13 @@ def _replaced(value: Any, back: dict[str, str]) -> Any:
 
 
 def _parts(tokenizer: Tokenizer, rendered: str, back: dict[str, str]) -> Iterator[list[int]]:
-    """The ids of the special tokens that the template wrote, and of the texts between them."""
+    """The ids of the special tokens that the template wrote, and of the texts between them.
+
+    A user who writes `a</s>` is seen as `aX`, X standing in for `</s>`: the template gives `<s>user: aX</s>`.
+    Read as a whole that is [<s>] [user] [:] [a] [X] [</s>]. `<s>` and the last `</s>` are the template's, and
+    are yielded as they are. Between them, `user: aX` holds a stand-in, so its ids are not used: the text is
+    put back, `user: a</s>`, and encoded as text, which gives [user] [:] [a] [<] [/] [s] [>].
+    """
     found, spans = _read(tokenizer, rendered)
     begin = start = 0
     marks = [n for n, i in enumerate(found) if _is_written(tokenizer, rendered, i, spans[n])]
@@ -119,7 +124,9 @@ def _restored(text: str, back: dict[str, str]) -> str:
 def _text(tokenizer: Tokenizer, text: str, begins: bool) -> list[int]:
     """The ids of text as text; one that does not begin the conversation gets no blank for a beginning.
 
-    Where every text after a special token gets one, `BREAK` does not hide that it is asked for.
+    Llama's tokenizer puts a blank before a beginning: `hi` alone is [_hi], and after `<s>` it is [hi]. A line
+    end and `hi` are [_] [LF] [hi]; less the ids of the line end alone, [_] [LF], that leaves [hi]. Tokenizers
+    that put a blank before every text ([_hi] both times), or before none, encode it as it is.
     """
     words = tokenizer.backend.pre_tokenizer
     if begins or words is None or b'"first"' not in words.__getstate__():
@@ -135,74 +142,9 @@ def _in_one_line() -> Iterator[None]:
         yield
     except ConfigError:
         raise
+    except MemoryError:
+        raise ConfigError("chat template: takes more memory than there is") from None
     except Exception as error:  # whatever its own expressions raise
         line = getattr(error, "lineno", None)
         where = f"chat template, line {line}" if line else "chat template"
         raise ConfigError(f"{where}: {one_line(error) or type(error).__name__}") from None
-
-
-@lru_cache(maxsize=8)
-def _compiled(source: str) -> Any:
-    """The template in an environment that reaches nothing outside it."""
-    try:
-        from jinja2 import TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError:
-        raise ConfigError("chat template: needs jinja2: pip install jinja2") from None
-
-    def refuse(message: str) -> None:
-        raise TemplateError(str(message))
-
-    extensions = ["jinja2.ext.loopcontrols", _generation()]
-    world = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
-    world.filters["tojson"] = _to_json
-    world.globals |= {"raise_exception": refuse, "strftime_now": _now, "dict": lambda *a, **k: dict(*a, **k)}
-    world.globals["namespace"] = _namespace()
-    return world.from_string(source)
-
-
-def _to_json(value: Any, ensure_ascii: bool = False, **how: Any) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, **how)
-
-
-def _now(layout: str) -> str:
-    from datetime import datetime
-
-    return datetime.now().strftime(layout)
-
-
-def _namespace() -> type:
-    """Variables that outlive a loop, none of which has the name of something internal."""
-    from jinja2.exceptions import SecurityError
-    from jinja2.utils import Namespace
-
-    class Plain(Namespace):
-        def __init__(*args: Any, **named: Any) -> None:
-            it, *given = args
-            Namespace.__init__(it)
-            for name, value in dict(*given, **named).items():
-                it[name] = value
-
-        def __setitem__(self, name: str, value: Any) -> None:
-            if name.startswith("_"):
-                raise SecurityError(f"namespace: '{name}' begins with an underscore")
-            Namespace.__setitem__(self, name, value)
-
-    return Plain
-
-
-def _generation() -> type:
-    """The tag that some templates put around what the assistant says, as if it were not there."""
-    from jinja2 import nodes
-    from jinja2.ext import Extension
-
-    class Generation(Extension):
-        tags = {"generation"}  # noqa: RUF012
-
-        def parse(self, parser: Any) -> Any:
-            line = next(parser.stream).lineno
-            return nodes.Scope(
-                parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line
-            )
-
-    return Generation

@@ -80,7 +80,9 @@ def explain(name: str, error: Exception, overrides: Sequence[str], folders: Sequ
     if key == "cross_attention":
         return "cross_attention: is chosen as attention@cross_attention=mha"
     groups = choices.groups(*folders)
-    safe = [o for o in overrides if o.partition("=")[0] in groups]
+    safe = [o for o in overrides if o.partition("=")[0] in groups and key_of(o) != key]
+    if len(safe) == len(overrides):  # none of them is to blame
+        return text
     node = compose(name, safe, folders)
     node, names = {k: node[k] for k in node if k not in ("choices", "overrides")}, list(node.choices)
     for part in key.split("."):
@@ -91,6 +93,11 @@ def explain(name: str, error: Exception, overrides: Sequence[str], folders: Sequ
             return f"{key}: no such key{suggest(part, names) or '; there are ' + ', '.join(names)}"
         node, names = node[part], []
     return f"{key}: no such key"
+
+
+def key_of(override: str) -> str:
+    """size.d_model of size.d_model=64, +size.d_model=64 and ~size.d_model."""
+    return override.partition("=")[0].lstrip("+~").partition("@")[0]
 
 
 def flat(node: dict, prefix: str = "") -> dict[str, Any]:

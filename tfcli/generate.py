@@ -6,9 +6,11 @@ company in a batch: a row that is done leaves, and every row has its own source 
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -86,6 +88,7 @@ def completions(
     else:
         ends = (how.bos is not False, how.eos is not False)
         openings = of_sources(model, tokenizer, sources, prompts, how.most, ends, start_id, special)
+    refuse_sizes(len(openings), how, model)
     rules = constraints(tokenizer, how, starts=sources is not None)
     rules.fit([opening.limit for opening in openings], tokenizer.vocab_size)
     texts = [{"source": None, "prompt": None} for _ in openings]
@@ -121,7 +124,7 @@ def written(
 
     for first in range(0, total, how.batch_size):
         rows = [row(number) for number in range(first, min(first + how.batch_size, total))]
-        with torch.inference_mode(), evaluating(model):
+        with torch.inference_mode(), evaluating(model), in_memory(how):
             decode(model, rows, how.sampler, rules, tokenizer.vocab_size, how.cache)
         for r in rows:
             yield Completion(
@@ -140,7 +143,7 @@ def searched(
     """Completions by beam search."""
     for first in range(0, len(openings), how.batch_size):
         some = openings[first : first + how.batch_size]
-        with torch.inference_mode(), evaluating(model):
+        with torch.inference_mode(), evaluating(model), in_memory(how):
             found = search(
                 model, some, how.num_beams, how.n_best, how.ranking, rules, tokenizer.vocab_size, how.cache
             )
@@ -179,3 +182,44 @@ def refuse_misfits(
     if on_text is not None and how.num_beams > 1:
         no = "no text is sure before the end, so none can be streamed"
         raise ConfigError(f"num_beams={how.num_beams}: {no}")
+
+
+def refuse_sizes(n: int, how: Settings, model: nn.Module) -> None:
+    """Raises ConfigError where the scores of one step, (rows, V) in float32, are more than all memory."""
+    if how.num_beams > model.vocab_size:
+        why = f"must be at most {model.vocab_size}, the tokens of which each may be the next"
+        raise ConfigError(f"num_beams={how.num_beams}: {why}")
+    rows = (
+        min(n, how.batch_size) * how.num_beams
+        if how.num_beams > 1
+        else min(n * how.n_samples, how.batch_size)
+    )
+    needs, has = 4 * rows * model.vocab_size, memory()
+    if has is not None and needs > has:
+        sizes = f"the scores of {rows} texts at once take {needs >> 30} GiB, and there are {has >> 30}"
+        raise ConfigError(f"{asked(how)}: {sizes}; set less")
+
+
+def memory() -> int | None:
+    """The bytes of this machine, where it tells them."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+@contextmanager
+def in_memory(how: Settings) -> Iterator[None]:
+    """Where memory does not suffice, the user is told so, and for what."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        said = (str(error) or "out of memory").splitlines()[0]
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "alloc" not in said:
+            raise
+        raise ConfigError(f"{asked(how)}: no memory for so many texts at once ({said})") from None
+
+
+def asked(how: Settings) -> str:
+    """What makes many rows."""
+    return f"num_beams={how.num_beams}, batch_size={how.batch_size}"

@@ -47,7 +47,9 @@ class Origin(Protocol):
 def find(where: str | Path, say: Say | None = None) -> Origin:
     """What `where` names. Raises ConfigError if there is nothing that can be used."""
     path = Path(where)
-    if path.suffix == ".gguf" and path.is_file():
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise ConfigError(f"{where}: no such file")
         from tfcli.hub.gguf import GgufFile
 
         return GgufFile(path)

@@ -29,7 +29,8 @@ class Ranking:
     """score = log p(text) / norm(n), of n new tokens, the end included.
 
     length: n^alpha. gnmt: ((5 + n) / 6)^alpha  (Wu et al. 2016, arXiv 1609.08144). No rule has a say in p: it
-    is the model's, of forced tokens as well, or, count_forced=False, they are certain.
+    is the model's, of forced tokens as well, or, count_forced=False, they are certain. renormalise=True: p is
+    among the tokens that the rules leave.
 
     early: when a sentence is done. "never": when no beam can still come among its best. True: when as many
     texts have ended as there are beams. False: when so many have, and no beam is better as it is now than the
@@ -40,6 +41,7 @@ class Ranking:
     norm: Norm = "length"
     early: Early = "never"
     count_forced: bool = True
+    renormalise: bool = False
 
     def size(self, n: int) -> float:
         """norm(n)"""
@@ -168,7 +170,9 @@ class Search:
         wanted = self.wanted
         top, ids = allowed.topk(min(wanted, vocab_size), dim=1)  # (S * W, k)
         ids, order = ids.sort(dim=1)  # of equals, the lower id comes first
-        gains = (top.gather(1, order) - logits.logsumexp(1, keepdim=True)).clamp(max=0)
+        total = (allowed if self.ranking.renormalise else logits).logsumexp(1, keepdim=True)
+        total = total.masked_fill(total == NEVER, 0.0)  # nothing is left
+        gains = (top.gather(1, order) - total).clamp(max=0)
         if self.ruled:
             self.end_stuck(top[:, 0] == NEVER)
             if not self.ranking.count_forced:

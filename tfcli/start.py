@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig, OmegaConf
 
 from tfcli import build, checkpoint, choices, origin
-from tfcli.compose import flat, unflat
+from tfcli.compose import check_overrides, flat, key_of, unflat
 from tfcli.errors import ConfigError, suggest
 from tfcli.origin import Origin
 from tfcli.values import Seed
@@ -58,11 +58,6 @@ def of_the_run(config: DictConfig) -> dict[str, Any]:
     """The values by dotted key, without those of one command."""
     values = flat(build.plain(config))
     return {key: value for key, value in values.items() if key.split(".")[0] not in OF_ONE_COMMAND}
-
-
-def key_of(override: str) -> str:
-    """size.d_model of size.d_model=64, +size.d_model=64 and ~size.d_model."""
-    return override.partition("=")[0].lstrip("+~").partition("@")[0]
 
 
 def group_of(override: str) -> str:
@@ -137,6 +132,7 @@ def initialised(
     """The configuration of a new run whose weights and tokenizer come from elsewhere, and with them its
     model: what was said of the model then is said again, before what is said now.
     """
+    check_overrides(config.overrides, folders)
     begun = origin.find(where, say)
     old = begun.config(folders)
     for override in config.overrides:

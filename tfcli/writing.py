@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from tfcli.constraints import Constraints, token_id
 from tfcli.errors import ConfigError
 from tfcli.opening import Most
 from tfcli.sampler import Sampler
 from tfcli.search import Alpha, Early, Norm, Ranking
-from tfcli.values import Count, Index
+from tfcli.values import Count, Index, Range
 
+Length = Annotated[int, Range(low=1, high=1e12)]  # more than any machine writes
+Least = Annotated[int, Range(low=0, high=1e12)]
+Samples = Annotated[int, Range(low=1, high=1e6)]  # more than anybody reads
 Token = Index | str  # by its id, or by its text
 
 
@@ -20,18 +23,19 @@ class Settings:
     """How completions are written; the keys of `configs/generate.yaml`."""
 
     sampler: Sampler = field(default_factory=Sampler)
-    max_new_tokens: Count | None = None  # None twice: opening.DEFAULT_LENGTH, or what the positions leave
-    max_length: Count | None = None  # with what is read before the first new token
-    n_samples: Count = 1
+    max_new_tokens: Length | None = None  # None twice: opening.DEFAULT_LENGTH, or what the positions leave
+    max_length: Length | None = None  # with what is read before the first new token
+    n_samples: Samples = 1
     num_beams: Count = 1  # 1: no search, a token at a time by the sampler
     n_best: Count = 1
     length_penalty: Alpha = Ranking.alpha
     length_norm: Norm = Ranking.norm
     early_stopping: Early = Ranking.early
     count_forced: bool = Ranking.count_forced
+    renormalise: bool = Ranking.renormalise
     no_repeat_ngram_size: Count | None = None
-    min_new_tokens: Index = 0  # before an end
-    min_length: Index = 0  # the same, counted as max_length
+    min_new_tokens: Least = 0  # before an end
+    min_length: Least = 0  # the same, counted as max_length
     forced_start: Token | None = None
     forced_end: Token | None = None
     suppress: tuple[Token, ...] = ()  # tokens that are never written
@@ -50,7 +54,7 @@ class Settings:
         if self.n_best > self.num_beams:
             raise ConfigError(f"n_best={self.n_best}: must be at most num_beams={self.num_beams}")
         if self.num_beams == 1 and self.ranking != Ranking():
-            keys = "length_penalty, length_norm, early_stopping, count_forced"
+            keys = "length_penalty, length_norm, early_stopping, count_forced, renormalise"
             raise ConfigError(f"{keys}: rank beams, and num_beams=1; set it to 2 or more")
         if self.num_beams > 1:
             self._refuse_beside_beams()
@@ -92,7 +96,9 @@ class Settings:
     @property
     def ranking(self) -> Ranking:
         """By what beams are ranked."""
-        return Ranking(self.length_penalty, self.length_norm, self.early_stopping, self.count_forced)
+        return Ranking(
+            self.length_penalty, self.length_norm, self.early_stopping, self.count_forced, self.renormalise
+        )
 
 
 def constraints(tokenizer: Any, how: Settings, starts: bool = False) -> Constraints:

@@ -52,8 +52,13 @@ SAID = {  # under which chance has no say
     "exact": {**ENDS, "num_beams": 3, "max_length": 12, "length_penalty": 0.6, "early_stopping": "never"},
     "last": {**ENDS, "num_beams": 3, "max_new_tokens": 6, "forced_eos_token_id": 9, "length_penalty": 2},
 }  # fmt: skip
+SAID["renormalised"] = SAID["summary"] | {"bad_words_ids": [[4], [13], [6]], "renormalize_logits": True}
+SAID["renormalised last"] = SAID["last"] | {"suppress_tokens": [4, 6, 8], "renormalize_logits": True}
 FIRST = {"forced_bos_token_id": 7, "forced_eos_token_id": [9]}
-OF_SOURCES = {**{name: SAID[name] for name in ("ends", "lengths", "beams", "summary", "last")},
+OF_SOURCES = {**{name: SAID[name] for name in ("ends", "lengths", "beams", "summary", "last",
+                                              "renormalised", "renormalised last")},
+              "first renormalised": {**ENDS, **FIRST, "num_beams": 2, "max_length": 9,
+                                     "renormalize_logits": True, "bad_words_ids": [[4], [6]]},
               "first": {**ENDS, **FIRST, "num_beams": 2, "max_length": 9, "num_return_sequences": 2},
               "one first": {**ENDS, **FIRST, "max_length": 9}}  # fmt: skip
 Writers = tuple[nn.Module, Any]
@@ -196,6 +201,9 @@ def test_what_says_nothing_and_what_transformers_has_unasked_is_nothing() -> Non
          ["num_beams=4", "n_best=2", "length_penalty=0.6", "early_stopping=true"]),
         ({"length_penalty": 2.0, "early_stopping": True, "num_beams": 1}, []),
         ({"use_cache": False}, ["cache=false"]),
+        ({"renormalize_logits": True}, []),
+        ({"renormalize_logits": True, "num_beams": 2},
+         ["num_beams=2", "early_stopping=false", "renormalise=true"]),
     ],
 )  # fmt: skip
 def test_a_file_is_overrides(said: dict[str, Any], words: list[str]) -> None:
@@ -213,7 +221,9 @@ def test_a_file_is_overrides(said: dict[str, Any], words: list[str]) -> None:
         ({"epsilon_cutoff": 1e-3}, "epsilon_cutoff=0.001"),
         ({"eta_cutoff": 1e-3}, "eta_cutoff=0.001"),
         ({"guidance_scale": 1.5}, "guidance_scale=1.5"),
-        ({"renormalize_logits": True}, "renormalize_logits=true"),
+        ({"num_beams": 2, "renormalize_logits": "yes"}, "renormalize_logits='yes': must be true or false"),
+        ({"num_beams": 24}, "num_beams=24: must be at most 23, the tokens"),
+        ({"num_beams": 10**12}, "num_beams=1000000000000: must be at most 23"),
         ({"begin_suppress_tokens": [3]}, r"begin_suppress_tokens=\[3\]"),
         ({"exponential_decay_length_penalty": [5, 1.1]}, "exponential_decay_length_penalty"),
         ({"sequence_bias": [[[3], 2.0]]}, "sequence_bias"),
@@ -317,3 +327,18 @@ def test_the_users_keys_win(
     how = settings([*of(said, keys=keys, **user), *words])
     for name, value in facts.items():
         assert (how.sampler.draws if name == "draws" else getattr(how, name)) == value, name
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"max_length": 10**13},
+        {"max_new_tokens": 10**30},
+        {"min_length": 10**30},
+        {"do_sample": True, "num_return_sequences": 10**9},
+    ],
+)
+def test_numbers_that_cannot_be_meant_are_refused(said: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="must be a whole number .* and at most 1e") as error:
+        settings(of(said))
+    assert "\n" not in str(error.value)

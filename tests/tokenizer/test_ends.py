@@ -80,21 +80,77 @@ def test_a_text_that_a_vocabulary_cannot_read_hides_no_end() -> None:
     assert it.adds_bos and it.adds_eos
 
 
-def test_a_class_that_puts_bos_does_so_where_no_post_processor_says_it(
-    trained: Tokenizer, tmp_path: Path
+def folder_of(kind: str, folder: Path) -> Tokenizer:
+    """A tokenizer of that kind of vocabulary, saved in a folder as a tokenizer.json."""
+    if kind == "bytes":
+        it = Bpe(vocab_size=400).train(["\n".join(published.LINES)])
+    else:
+        files = {"bert": {"vocab.txt": published.word_pieces()}, "roberta": published.pair(published.ROBERTA),
+                 "t5": {"spiece.model": published.t5()}}[kind]  # fmt: skip
+        it = read(published.write(folder / "in", files | {"config.json": {"model_type": kind}}))
+    it.save(folder)
+    return it
+
+
+CLASSES = {  # of tokenizer_config.json -> vocabulary
+    "PreTrainedTokenizerFast": "bytes", "TokenizersBackend": "bytes", "LlamaTokenizer": "bytes",
+    "LlamaTokenizerFast": "bytes", "GemmaTokenizer": "bytes", "GPT2Tokenizer": "bytes",
+    "GPTNeoXTokenizer": "bytes", "GPTNeoXTokenizerFast": "bytes", "BertTokenizer": "bert",
+    "RobertaTokenizerFast": "roberta", "BartTokenizer": "roberta", "T5Tokenizer": "t5",
+}  # fmt: skip
+NAMED = [(name, None, kind) for name, kind in CLASSES.items()]
+BY_MODEL = [(None, "gpt_neox", "bytes"), ("GPTNeoXTokenizer", "olmo2", "bytes"), (None, "gpt2", "bytes"),
+            ("PreTrainedTokenizerFast", "gpt_neox", "bytes"), (None, "bert", "bert"), (None, None, "bytes"),
+            ("GPTNeoXTokenizer", "llama", "bytes"), ("GPTNeoXTokenizer", "gpt_neox", "bytes")]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "model", "kind"), [*NAMED, *BY_MODEL])
+def test_ends_are_those_of_transformers(
+    name: str | None, model: str | None, kind: str, tmp_path: Path
 ) -> None:
-    trained.save(tmp_path)
+    transformers = pytest.importorskip("transformers")
+    it = folder_of(kind, tmp_path)
     path = tmp_path / "tokenizer_config.json"
-    said = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(said | {"tokenizer_class": "LlamaTokenizerFast"}), encoding="utf-8")
-    it = read(tmp_path)
-    assert it.adds_bos and not it.adds_eos
-    flags = {"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": False, "add_eos_token": True}
-    path.write_text(json.dumps(said | flags), encoding="utf-8")
-    assert not read(tmp_path).adds_bos and read(tmp_path).adds_eos
+    said = json.loads(path.read_text(encoding="utf-8")) | {"tokenizer_class": name}
+    if kind == "roberta":  # whose class does without neither
+        said |= {"cls_token": "<s>", "sep_token": "</s>"}
+    if model is not None:
+        published.write(tmp_path, {"config.json": {"model_type": model}})
+    (bos, first), (eos, last) = ((it.special.get(role), getattr(it, f"{role}_id")) for role in ("bos", "eos"))
+    bos, first = (bos, first) if bos else (eos, last)  # T5 has none: its end may stand there
+    made = {
+        "nothing": None,
+        "bytes": processors.ByteLevel(trim_offsets=False),
+        "begins": processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, first)]),
+        "both": processors.TemplateProcessing(
+            single=f"{bos} $A {eos}", special_tokens=[(bos, first), (eos, last)]
+        ),
+    }
+    spec = json.loads(it.backend.to_str())
+    for what, processor in made.items():
+        spec["post_processor"] = None if processor is None else json.loads(processor.__getstate__())
+        for flags in ({}, {"add_bos_token": True}, {"add_bos_token": False, "add_eos_token": True}):
+            published.write(tmp_path, {"tokenizer.json": spec, path.name: said | flags})
+            ids = transformers.AutoTokenizer.from_pretrained(tmp_path).encode("hello world")
+            right = ids[:1] == [first], ids[-1:] == [last]
+            found = Tokenizer.load(tmp_path)
+            if kind == "t5" and right[0]:
+                continue
+            assert (found.adds_bos, found.adds_eos) == right, (what, flags)
+
+
+def test_what_a_class_of_the_files_puts_is_kept(trained: Tokenizer, tmp_path: Path) -> None:
+    folder_of("bert", tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    said = json.loads(path.read_text(encoding="utf-8")) | {"tokenizer_class": "BertTokenizer"}
+    spec = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    published.write(tmp_path, {path.name: said, "tokenizer.json": spec | {"post_processor": None}})
+    it = Tokenizer.load(tmp_path)
+    assert it.adds_bos and it.adds_eos
     it.save(tmp_path / "out")
     again = Tokenizer.load(tmp_path / "out")
-    assert again.adds_bos and again.hash == it.hash
+    assert again.adds_bos and again.adds_eos and again.hash == it.hash
 
 
 def test_a_checkpoint_s_tokenizer_keeps_its_text_and_hash(trained: Tokenizer, tmp_path: Path) -> None:

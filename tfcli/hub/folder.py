@@ -24,7 +24,6 @@ from tfcli.tokenizer.files import read as read_tokenizer
 
 CONFIG = "config.json"
 IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-ENCODER_DECODER = ("span_corruption", "denoising", "seq2seq")  # objectives that begin with a start token
 
 
 class Folder:
@@ -114,14 +113,13 @@ class Folder:
         tokenizer, chosen = self.tokenizer, self.model_settings.get("objective")
         if chosen == "masked_lm" and tokenizer.mask_id is None:
             return {"objective": "classification"}  # which needs no token of its own
-        if chosen not in ENCODER_DECODER:
+        if "objective.start" not in self.model_settings:
             return {}
         start = {"objective.start": self.start}
         if chosen == "span_corruption" and tokenizer.sentinel_ids:
             return start | {"objective.n_sentinels": len(tokenizer.sentinel_ids)}
-        if chosen == "denoising" and tokenizer.mask_id is not None:
-            return start
-        return start | {"objective": "seq2seq"}
+        needs_more = chosen == "span_corruption" or (chosen == "bart" and tokenizer.mask_id is None)
+        return start | ({"objective": "seq2seq"} if needs_more else {})
 
     @property
     def start(self) -> str:

@@ -28,7 +28,9 @@ OFF = {  # values with which a field that is not carried out does nothing
 }  # fmt: skip
 CACHES = ("dynamic", "static", "hybrid", "sliding_window", "offloaded", "offloaded_static")  # all keep all
 LENGTHS, LEAST = ("max_new_tokens", "max_length"), ("min_new_tokens", "min_length")
-WAYS = {"temperature", "top_k", "top_p", "min_p", "length_penalty", "early_stopping"}  # of draws, of beams
+WAYS = {  # of draws, of beams; what is drawn, or likeliest, does not change with the size of scores
+    "temperature", "top_k", "top_p", "min_p", "length_penalty", "early_stopping", "renormalize_logits",
+}  # fmt: skip
 
 
 class User(NamedTuple):
@@ -162,6 +164,8 @@ def searches(fields: Fields, user: User) -> bool:
 def manner(fields: Fields, user: User) -> dict[str, Any]:
     """Beams, draws, or the likeliest token, and how many texts."""
     beams, draws = fields.get("num_beams", Count, 1), fields.get("do_sample", bool, False)
+    if beams > (size := fields.tokenizer.vocab_size):
+        raise fields.refused("num_beams", f"must be at most {size}, the tokens of which each may be the next")
     if beams > 1 and draws and user.way is None and "sampler" not in user.keys:
         why = f"with num_beams={beams} is not carried out; say num_beams=1 or sampler=greedy"
         raise fields.refused("do_sample", why)
@@ -189,6 +193,8 @@ def ranking(fields: Fields, theirs: bool) -> dict[str, Any]:
         found["early_stopping"] = False if early is None else early
     if any(forced):
         found["count_forced"] = False
+    if fields.get("renormalize_logits", bool, False):
+        found["renormalise"] = True
     return found
 
 

@@ -19,14 +19,14 @@ from tfcli.tokenizer.said import (
     NAMES,
     ROLES,
     chat_template,
+    class_of,
     described,
-    ends_of,
     find_special,
     input_names,
-    kind_of,
-    one_line,
     special_is_text,
+    text_if_any,
 )
+from tfcli.tokenizer.tried import guarded, try_out
 
 __all__ = ["CUT", "NAMES", "ROLES", "Tokenizer", "described", "find_special", "pieces", "valid"]
 
@@ -129,6 +129,11 @@ class Tokenizer:
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=skip_special)
 
     @cached_property
+    def parted(self) -> int:
+        """How many EOS stand between two texts of a row: one, but two where its files put two (RoBERTa)."""
+        return around.between(self.backend, self.eos_id)
+
+    @cached_property
     def special_ids(self) -> frozenset[int]:
         """The ids that stand for no text."""
         return frozenset(i for i, token in self.backend.get_added_tokens_decoder().items() if token.special)
@@ -214,29 +219,27 @@ class Tokenizer:
 
             return read(path, allow_special=allow_special)
         path = path / "tokenizer.json" if path.is_dir() else path
-        backend, text = _backend(path)
+        text = text_if_any(path)
+        if text is None:
+            raise ConfigError(f"{path}: no such tokenizer file")
+        with guarded(path, "not a tokenizer.json"):
+            backend = Backend.from_str(text)
+        with guarded(path):
+            return cls._described(backend, text, path, allow_special)
+
+    @classmethod
+    def _described(cls, backend: Backend, text: str, path: Path, allow_special: bool | None) -> "Tokenizer":
+        """A backend with what the files beside it say."""
         said = described(path.parent)
         special = find_special(backend, said)
-        puts = ends_of(kind_of(path.parent, said, by_model=False), said)
-        if any(puts) and around.silent(backend):  # the class of the files would put them there
-            ends = (special.get(role) if put else None for role, put in zip(("bos", "eos"), puts))
-            backend, text = around.put(backend, *ends), None
-        if backend.truncation or backend.padding:  # which are not kept
+        settled = around.of_class(backend, class_of(path.parent, said), special)
+        if settled is not backend or backend.truncation or backend.padding:  # which are not kept
             text = None
         if allow_special is None:
             allow_special = not special_is_text(said)
         template = chat_template(path.parent, said)
         said["model_input_names"] = input_names(path.parent, said, by_model=False)
-        tokenizer = cls(backend, special, allow_special=allow_special, said=said, chat_template=template)
+        tokenizer = cls(settled, special, allow_special=allow_special, said=said, chat_template=template)
         tokenizer._read = text
+        try_out(settled, path)
         return tokenizer
-
-
-def _backend(path: Path) -> tuple[Backend, str]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        return Backend.from_str(text), text
-    except OSError:
-        raise ConfigError(f"{path}: no such tokenizer file") from None
-    except Exception as error:  # the backend raises plain Exception
-        raise ConfigError(f"{path}: not a tokenizer.json ({one_line(error)})") from None

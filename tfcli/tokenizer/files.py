@@ -20,6 +20,7 @@ from tfcli.tokenizer.said import (
     kind_of,
     special_is_text,
 )
+from tfcli.tokenizer.tried import guarded, try_out
 from tfcli.tokenizer.words import bert, either, gpt2
 
 PIECES = ("spiece.model", "tokenizer.model", "sentencepiece.bpe.model")
@@ -87,6 +88,13 @@ def reader(path: Path, lowercase: bool | None, allow_special: bool | None) -> Ca
 
 def finished(folder: Path, made: Callable[[str, dict], Backend], allow_special: bool | None) -> Tokenizer:
     """A backend with the tokens that the files beside it add and with what belongs around a text."""
+    with guarded(folder):
+        tokenizer = _finished(folder, made, allow_special)
+        try_out(tokenizer.backend, folder)
+    return tokenizer
+
+
+def _finished(folder: Path, made: Callable[[str, dict], Backend], allow_special: bool | None) -> Tokenizer:
     said = described(folder)
     backend, said, kind = made(kind_of(folder, said), said)
     tokens = [

@@ -16,6 +16,7 @@ from tfcli.tokenizer.cut import valid
 from tfcli.tokenizer.said import ROLES, chat_template, content, described, read_json, special_is_text
 from tfcli.tokenizer.sentencepiece import load
 from tfcli.tokenizer.spm import backend
+from tfcli.tokenizer.tried import guarded, try_out
 
 FILES = ("vocab.json", "source.spm", "target.spm")
 USUAL = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
@@ -156,7 +157,10 @@ def roles(folder: Path, said: dict[str, Any], vocabulary: dict[str, int]) -> dic
 
 
 def _side(path: Path, vocabulary: dict[str, int], special: dict[str, str], more: dict[str, Any]) -> Side:
-    return Side(backend(load(path)), vocabulary, special, **more)
+    with guarded(path):
+        side = Side(backend(load(path)), vocabulary, special, **more)
+        try_out(side.backend, path)
+    return side
 
 
 def _parted(text: str) -> tuple[str, str]:

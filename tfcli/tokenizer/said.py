@@ -33,6 +33,8 @@ KINDS = {  # of vocabularies, by the class of tokenizer_config.json and the mode
     "roberta": "roberta", "bart": "roberta", "longformer": "roberta", "led": "roberta", "qwen2": "qwen2",
     "bert": "bert", "distilbert": "bert", "electra": "bert", "mobilebert": "bert",
 }  # fmt: skip
+SETTLED = {"mistral", "mixtral", "modernbert", "olmo2", "qwen2", "umt5"}  # whatever class these name
+NEOX = {"gptneox", "falconmamba", "mamba", "mamba2", "mpt", "olmo", "olmoe", "rwkv", "xlstm"}
 ENDS = {  # whether the kind puts BOS before and EOS after a text
     "t5": (False, True), "marian": (False, True), "llama": (True, False), "gemma": (True, False),
     "bert": (True, True), "roberta": (True, True), "xlmroberta": (True, True),
@@ -55,15 +57,26 @@ def described(folder: Path) -> dict[str, Any]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """An object of a JSON file; {} if there is no such file."""
+    text = text_if_any(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
+        found = {} if text is None else json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read ({one_line(error)})") from None
     if not isinstance(found, dict):
         raise ConfigError(f"{path}: must be an object, and is a {type(found).__name__}")
     return found
+
+
+def text_if_any(path: Path) -> str | None:
+    """The text of a file, less a byte order mark; None if there is none. No pipe is waited for."""
+    try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path}: cannot be read (it is no regular file)")
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({one_line(error)})") from None
 
 
 def find_special(backend: Backend, said: dict[str, Any] | None = None) -> dict[str, str]:
@@ -94,12 +107,12 @@ def content(token: Any, key: str) -> str | None:
     raise ConfigError(f"tokenizer_config.json: {key}={json.dumps(token)[:80]}: must be the text of a token")
 
 
-def kind_of(folder: Path, said: dict[str, Any], *, by_model: bool = True) -> str:
+def kind_of(folder: Path, said: dict[str, Any]) -> str:
     """Which kind of vocabulary a folder's files say that it has; "" if they do not say it.
 
-    A name that is not known is given as it is. by_model: ask config.json, too, if no class is named.
+    A name that is not known is given as it is.
     """
-    name = _family(folder, said, by_model)
+    name = _family(folder, said)
     return KINDS.get(name.lower().replace("-", ""), name)
 
 
@@ -109,11 +122,26 @@ def input_names(folder: Path, said: dict[str, Any], *, by_model: bool = True) ->
     return said.get("model_input_names") or ["input_ids", *["token_type_ids"] * segments, "attention_mask"]
 
 
-def _family(folder: Path, said: dict[str, Any], by_model: bool) -> str:
+def _family(folder: Path, said: dict[str, Any], by_model: bool = True) -> str:
     config = read_json(folder / "config.json") if by_model else {}
     names = (said.get("tokenizer_class"), config.get("tokenizer_class"), config.get("model_type"))
     words = (n.removesuffix("Fast").removesuffix("Tokenizer") for n in names if isinstance(n, str))
     return next((word for word in words if word not in GENERIC), "")
+
+
+def class_of(folder: Path, said: dict[str, Any]) -> str:
+    """The kind of class with which `transformers` 5.24 reads a tokenizer.json: the one that the files name.
+
+    It heeds no such name for models that it has settled itself, and goes by the model where none is named.
+    """
+    config = read_json(folder / "config.json")
+    model = config.get("model_type")
+    if model in SETTLED:
+        return ""
+    named = said.get("tokenizer_class") or config.get("tokenizer_class")
+    name = named.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(named, str) else model
+    name = name.lower().replace("-", "").replace("_", "") if isinstance(name, str) else ""
+    return "gptneox" if name in NEOX else KINDS.get(name, name)
 
 
 def ends_of(kind: str, said: dict[str, Any]) -> tuple[bool, bool]:
@@ -132,13 +160,9 @@ def special_is_text(said: dict[str, Any]) -> bool:
 
 def chat_template(folder: Path, said: dict[str, Any]) -> str | None:
     """The template of conversations: chat_template.jinja, else what tokenizer_config.json has as default."""
-    path = folder / "chat_template.jinja"
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: cannot be read ({one_line(error)})") from None
+    text = text_if_any(folder / "chat_template.jinja")
+    if text is not None:
+        return text
     template = said.get("chat_template")
     if isinstance(template, list) and all(isinstance(one, dict) for one in template):
         template = {one.get("name"): one.get("template") for one in template}

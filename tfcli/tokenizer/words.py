@@ -42,8 +42,8 @@ def gpt2(vocabulary: Path, merges: Path, kind: str, said: dict[str, Any]) -> Rea
 
 def _ids(path: Path) -> dict[str, int]:
     try:
-        ids = json.loads(text_of(path))
-    except ValueError as error:
+        ids = json.loads(text_of(path).removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not JSON ({error})") from None
     if isinstance(ids, dict) and all(isinstance(i, int) and i >= 0 for i in ids.values()):
         return ids
