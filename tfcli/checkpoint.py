@@ -113,8 +113,8 @@ def find(where: str | Path, say: Any = None) -> Path:
         if say:
             say(f"{folder}: damaged, {problem}; going back to the checkpoint before it")
     raise ConfigError(
-        f"{where}: no checkpoint; a run folder has checkpoints/step-..., each with a manifest.json, and a model "
-        "folder of Hugging Face has a config.json"
+        f"{where}: no checkpoint; a run folder has checkpoints/step-..., each with a manifest.json, and a "
+        "model folder of Hugging Face has a config.json"
     )
 
 

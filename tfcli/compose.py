@@ -136,6 +136,7 @@ def spelled(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list | tuple):
         return f"[{','.join(map(spelled, value))}]"
-    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w-]*", value):
+    bare = isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w-]*", value)
+    if isinstance(value, str) and (not bare or value.lower() in ("null", "true", "false", "nan", "inf")):
         return "'" + re.sub(r"(\\*)'", r"\1\1\\'", re.sub(r"(\\+)$", r"\1\1", value)) + "'"
     return str(value)

@@ -20,6 +20,7 @@ from tfcli.hub import verify as checking
 from tfcli.hub.export import export, holder
 from tfcli.hub.verify import ours_of, rows, verify
 from tfcli.tokenizer import Tokenizer
+from tfcli.tokenizer.trained import Byte
 
 transformers = pytest.importorskip("transformers")
 
@@ -72,6 +73,8 @@ REFUSED = {  # what no class holds, and what is said
     "preset=bert head=classification_mean": "head.activation=null: .* has head.activation=tanh$",
     "preset=bert head=tied objective=masked_lm": "head=tied: no class .* family=encoder has none",
     "preset=bart placement=pre": "placement=pre: .* BartForConditionalGeneration, has placement=post$",
+    "preset=distilbert head=classification objective=classification":
+        "head.activation=tanh: .* DistilBertForSequenceClassification, has head.activation=relu$",
     "preset=t5 attention@cross_attention=mha": "cross_attention.scale=0.5: .* has cross_attention.scale=1.0$",
 }
 
@@ -106,6 +109,28 @@ def test_what_leaves_says_the_same_there_and_when_it_comes_back(said: str, tmp_p
         mine, back = ours_of(before.model, batch), ours_of(after.model, batch)
     assert torch.equal(mine, back) or (mine - back).abs().max() < 1e-6
     assert after.labels == before.labels
+
+
+def test_prompts_that_see_themselves_both_ways_are_refused(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", "objective=prefix_lm")
+    with pytest.raises(ConfigError, match="^objective=prefix_lm: prompts see themselves both ways"):
+        export(run, tmp_path / "out")
+    assert left(tmp_path) == []
+
+
+def test_an_encoder_decoder_without_a_mask_token_comes_back(tmp_path: Path) -> None:
+    choices = ["preset=bart", "objective=seq2seq", "objective.start=eos"]
+    run = run_of(tmp_path / "run", *choices, tokenizer=Byte().train())
+    export(run, tmp_path / "out")
+    back = origin.load(tmp_path / "out")
+    assert back.config.choices.objective == "seq2seq" and back.objective.start_id == back.tokenizer.eos_id
+
+
+@pytest.mark.parametrize("role", ["pad", "bos", "eos"])
+def test_a_start_token_of_another_role_comes_back(role: str, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", "preset=marian", f"objective.start={role}")
+    export(run, tmp_path / "out")
+    assert origin.load(tmp_path / "out").config.objective.start == role
 
 
 def test_every_preset_is_held_or_refused() -> None:
@@ -259,6 +284,13 @@ def test_the_card_tells_what_is_known(tmp_path: Path) -> None:
                  "tf-export run"):  # fmt: skip
         assert fact in card
     assert str(tmp_path) not in card  # where things lie here is no one else's business
+
+
+def test_the_card_tells_of_the_heads_that_there_are(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", "preset=gpt2", "size.n_kv_heads=1", "head.tied=true")
+    export(run, tmp_path / "out")
+    card = (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    assert "| n_kv_heads | `4` |" in card and "| with | `head.tied=true` |" in card
 
 
 def test_the_card_of_an_import_tells_of_no_training(llama: Path, tmp_path: Path) -> None:

@@ -306,6 +306,7 @@ BEAMS = {"num_beams": 4, "length_penalty": 2.0, "early_stopping": True, "num_ret
         (BEAMS, {"draws": True}, ["sampler.top_k=5"], {"num_beams": 1, "draws": True}),
         (BEAMS, {"n_samples": 2}, ["n_samples=2"], {"num_beams": 1, "n_samples": 2}),
         (BEAMS, {}, ["n_best=1", "length_penalty=0.5"], {"n_best": 1, "length_penalty": 0.5, "num_beams": 4}),
+        (ENDS, {"num_beams": 3}, ["num_beams=3"], {"num_beams": 3, "early_stopping": False}),
         (BEAMS, {}, ["early_stopping=never"], {"early_stopping": "never"}),
         (BEAMS | SAMPLES, {}, ["sampler=greedy"], {"num_beams": 4, "draws": False, "n_best": 2}),
         (BEAMS | SAMPLES, {"num_beams": 1}, ["num_beams=1"], {"num_beams": 1, "draws": True, "n_samples": 2}),

@@ -422,3 +422,9 @@ def test_queries_and_keys_lie_in_pairs(run: Path, tmp_path: Path) -> None:
         paired = mine.unflatten(0, (heads, 2, 2)).transpose(1, 2).reshape(mine.shape)
         assert torch.equal(tensors[f"blk.0.attn_{name}.weight"], paired) and not torch.equal(paired, mine)
     assert torch.equal(tensors["blk.0.attn_v.weight"], v)
+
+
+def test_a_model_of_another_family_is_told_of_folders(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", "preset=mistral")
+    with pytest.raises(ConfigError, match="^attention=mistral: a GGUF file holds the Llama family"):
+        export(run, tmp_path / "model.gguf")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfcli.build import plain
 from tfcli.checkpoint import Loaded
-from tfcli.compose import flat
+from tfcli.compose import flat, key_of
 from tfcli.runlog import read_rows
 
 PIPELINES = {  # what the Hub calls it, by family and by what the head gives
@@ -74,7 +74,9 @@ def choices_of(loaded: Loaded) -> dict[str, Any]:
     """The choice of each group."""
     chosen = loaded.config.choices
     names = GROUPS if from_run(loaded) else GROUPS[:9]
-    return {group: chosen[group] for group in names if chosen.get(group) is not None}
+    found = {group: chosen[group] for group in names if chosen.get(group) is not None}
+    own = [o for o in loaded.config.overrides if "." in key_of(o) and key_of(o).split(".")[0] in GROUPS[2:9]]
+    return found | ({"with": " ".join(own)} if own else {})
 
 
 def from_run(loaded: Loaded) -> bool:
@@ -85,6 +87,8 @@ def from_run(loaded: Loaded) -> bool:
 def sizes(loaded: Loaded) -> dict[str, Any]:
     """How large the model is."""
     size = {key: value for key, value in plain(loaded.config.size).items() if value is not None}
+    if "n_kv_heads" in size:  # of which some attentions take no notice
+        size["n_kv_heads"] = loaded.model.stack.layers[0].attention.branch.n_kv_heads
     n = sum(parameter.numel() for parameter in loaded.model.parameters())
     return {"parameters": f"{n:,}", "tokens of the vocabulary": f"{loaded.model.vocab_size:,}"} | size
 

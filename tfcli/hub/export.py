@@ -62,6 +62,7 @@ def export(
     """
     refuse_present(target)
     loaded = load(where, "cpu", folders, say)
+    refuse_prefixes(loaded)
     complete(loaded)
     also = ids(loaded)
     held = holder(loaded.config, also)
@@ -84,6 +85,15 @@ def export(
         say("checking")
         checked = verify(folder, held.kind, loaded.model, tokenizer)
     return Exported(held.kind, sum(p.numel() for p in loaded.model.parameters()), checked)
+
+
+def refuse_prefixes(loaded: Loaded) -> None:
+    """Raises ConfigError for a decoder whose prompts see themselves both ways: no class there does that."""
+    if loaded.objective.prefix:
+        raise ConfigError(
+            f"objective={loaded.config.choices.objective}: prompts see themselves both ways, and no class of "
+            "Hugging Face that is known here reads them so"
+        )
 
 
 def complete(loaded: Loaded) -> None:

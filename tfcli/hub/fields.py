@@ -50,12 +50,18 @@ class Field:
 
 
 class Number(Field):
-    """A number under a name of theirs and a key of ours; default: theirs, or a function of what is asked."""
+    """A number under a name of theirs and a key of ours, of at least `least`; default: theirs, or a function
+    of what is asked.
+    """
 
     def __init__(
-        self, names: str | tuple[str, ...], key: str, default: float | Callable[[Asked], Any] | None
+        self,
+        names: str | tuple[str, ...],
+        key: str,
+        default: float | Callable[[Asked], Any] | None,
+        least: float | None = None,
     ) -> None:
-        self.names, self.key, self.default = names, key, default
+        self.names, self.key, self.default, self.least = names, key, default, least
 
     def read(self, asked: Asked) -> Settings:
         default = self.default(asked) if callable(self.default) else self.default
@@ -65,6 +71,8 @@ class Number(Field):
             raise asked.refused(self.names, "must be a number")
         if whole and isinstance(value, float) and not value.is_integer():
             raise asked.refused(self.names, "must be a whole number")
+        if self.least is not None and value < self.least:
+            raise asked.refused(self.names, f"must be at least {self.least}")
         return {self.key: int(value) if whole else value}
 
     def write(self, our: Flat) -> dict[str, Any]:

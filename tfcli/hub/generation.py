@@ -175,22 +175,18 @@ def manner(fields: Fields, user: User) -> dict[str, Any]:
     if searches(fields, user):
         width = beams if user.way is None else user.num_beams
         best = {"n_best": n} if 1 < n <= width else {}
-        return {"num_beams": width, **best, **ranking(fields, theirs=user.way is None)}
+        return {"num_beams": width, **best, **ranking(fields)}
     drawn = drawing(fields) if draws else {}
     samples = user.draws or (drawn and "sampler" not in user.keys)
     return drawn | ({"n_samples": n} if n > 1 and samples else {})
 
 
-def ranking(fields: Fields, theirs: bool) -> dict[str, Any]:
-    """By what beams are ranked and when a search ends.
-
-    theirs: the beams are the file's, not the user's, so where nothing is said a search ends as transformers'.
-    """
+def ranking(fields: Fields) -> dict[str, Any]:
+    """By what beams are ranked and when a search ends: as in transformers, where nothing is said."""
     alpha, early = fields.get("length_penalty", Alpha), fields.get("early_stopping", Early)
     forced = [fields.tokens(name) for name in ("forced_bos_token_id", "forced_eos_token_id")]
     found: dict[str, Any] = {} if alpha is None else {"length_penalty": alpha}
-    if early is not None or theirs:
-        found["early_stopping"] = False if early is None else early
+    found["early_stopping"] = False if early is None else early
     if any(forced):
         found["count_forced"] = False
     if fields.get("renormalize_logits", bool, False):

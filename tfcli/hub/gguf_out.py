@@ -16,7 +16,7 @@ from tfcli import origin
 from tfcli.checkpoint import Loaded
 from tfcli.errors import ConfigError, RunError
 from tfcli.hub import gguf_words
-from tfcli.hub.export import Exported, ids, round_to, with_ends
+from tfcli.hub.export import Exported, ids, refuse_prefixes, round_to, with_ends
 from tfcli.hub.gguf import FREQUENCIES, NAMES, package
 from tfcli.hub.holder import Held, holder
 from tfcli.hub.names import Piece, rows
@@ -48,7 +48,14 @@ def export(
     if target.exists() or target.is_symlink():
         raise ConfigError(f"{target}: is there already; name a new file")
     loaded = origin.load(where, "cpu", folders, say)
-    held = holder(loaded.config, ids(loaded), only=KIND)
+    refuse_prefixes(loaded)
+    try:
+        held = holder(loaded.config, ids(loaded), only=KIND)
+    except ConfigError as error:
+        choice = str(error).partition(":")[0]
+        raise ConfigError(
+            f"{choice}: a GGUF file holds the Llama family here; name a folder instead"
+        ) from None
     tokenizer = with_ends(loaded)
     words = gguf_words.write(tokenizer, loaded.model.vocab_size, tokenizer.adds_bos, tokenizer.adds_eos)
     mine = rows(loaded.model, NAMES, interleaved=True)

@@ -201,6 +201,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def read_json(path: Path) -> Any:
     """What a file of JSON holds, whether or not it begins with a byte order mark. Raises ConfigError."""
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: is no file")  # a pipe would be waited for
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:

@@ -29,7 +29,7 @@ SIZE = (
     Derived("size.n_kv_heads", lambda asked: asked.get("num_attention_heads", 12)),
     Number("intermediate_size", "size.d_ff", 3072),
     Number("layer_norm_eps", "norm.eps", 1e-12),
-    Number("type_vocab_size", "embedding.segments", 2),
+    Number("type_vocab_size", "embedding.segments", 2, least=1),
     Choice("hidden_act", "ffn.activation", ACTIVATIONS, "gelu"),
     Number("hidden_dropout_prob", "embedding.dropout", 0.1),
     Number("hidden_dropout_prob", "placement.dropout", 0.1),
