@@ -1,7 +1,8 @@
 """tf-generate WHERE [what it is given] [--json] [--stream] [key=value ...]
 
-Writes, or says something of texts, as the model in WHERE has learned; WHERE is a run, a checkpoint folder or
-a model folder of Hugging Face, whose generation_config.json is heeded where no key says otherwise.
+Writes, or says something of texts, as the model in WHERE has learned; WHERE is a run, a checkpoint folder, or
+a model of Hugging Face: a folder, a GGUF file, a name on the Hub. Its generation_config.json is heeded where
+no key says otherwise.
 
   tf-generate runs/run/... --prompt "def " max_new_tokens=60
   tf-generate runs/run/... --prompt "def " sampler.temperature=0.8 sampler.top_p=0.9 n_samples=3 seed=1
