@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from tfcli import templates
-from tfcli.errors import ConfigError
+from tfcli.errors import ConfigError, one_line
 from tfcli.tokenizer import Tokenizer, valid
-from tfcli.tokenizer.said import one_line
 
 Messages = Sequence[dict[str, Any]]
 STANDING_IN = range(0xF0000, 0x10FFFE)  # private characters that stand for special tokens in contents
@@ -147,4 +146,4 @@ def _in_one_line() -> Iterator[None]:
     except Exception as error:  # whatever its own expressions raise
         line = getattr(error, "lineno", None)
         where = f"chat template, line {line}" if line else "chat template"
-        raise ConfigError(f"{where}: {one_line(error) or type(error).__name__}") from None
+        raise ConfigError(f"{where}: {one_line(error)}") from None

@@ -20,6 +20,11 @@ def suggest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line; where it says nothing, its name."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
 def shown(names: Sequence[str]) -> str:
     """Up to five names, and how many more."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"

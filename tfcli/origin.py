@@ -46,6 +46,11 @@ class Origin(Protocol):
 
 def find(where: str | Path, say: Say | None = None) -> Origin:
     """What `where` names. Raises ConfigError if there is nothing that can be used."""
+    return elsewhere(where) or checkpoint.Stored(checkpoint.find(where, say))
+
+
+def elsewhere(where: str | Path) -> Origin | None:
+    """A model that no run of ours made; None: it is for `checkpoint` to find."""
     path = Path(where)
     if path.suffix == ".gguf":
         if not path.is_file():
@@ -62,7 +67,7 @@ def find(where: str | Path, say: Say | None = None) -> Origin:
         from tfcli.hub.folder import Folder
 
         return Folder(download(str(where)))
-    return checkpoint.Stored(checkpoint.find(path, say))
+    return None
 
 
 def is_model_folder(path: Path) -> bool:
@@ -87,8 +92,8 @@ def load(
     `folders` are the user's own config folders, whose constructors are trusted as well. Raises ConfigError
     for what is damaged, or asks for what is not here.
     """
-    origin = find(where, say)
-    if isinstance(origin, checkpoint.Stored):
+    origin = elsewhere(where)
+    if origin is None:
         return checkpoint.load(where, device, folders, say)
     config, tokenizer = origin.config(folders), origin.load_tokenizer()
     try:

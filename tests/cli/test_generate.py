@@ -7,10 +7,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from generated import objects, output
 from omegaconf import OmegaConf
 
 from tfcli import build, checkpoint
@@ -38,15 +38,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             parameter.normal_(std=0.5)
     checkpoint.save(folder, 3, model, tokenizer, config, {})
     return folder
-
-
-def output(capsys: pytest.CaptureFixture, *words: Any) -> str:
-    main([str(word) for word in words])
-    return capsys.readouterr().out
-
-
-def objects(capsys: pytest.CaptureFixture, *words: Any) -> list[dict]:
-    return [json.loads(line) for line in output(capsys, *words, "--json").splitlines()]
 
 
 def standard_input(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:

@@ -7,15 +7,14 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from generated import objects, output, refused
 from omegaconf import OmegaConf
 
 from tfcli import build, checkpoint
 from tfcli.cli.door import compose
-from tfcli.cli.generate import main
 from tfcli.tokenizer.trained import Char
 
 LETTERS = "abcdefgh \n#日本!"
@@ -60,23 +59,6 @@ def save(name: str, folder: Path) -> None:
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
     checkpoint.save(folder, 1, model, tokenizer, config, {})
-
-
-def output(capsys: pytest.CaptureFixture, *words: Any) -> str:
-    main([str(word) for word in words])
-    return capsys.readouterr().out
-
-
-def objects(capsys: pytest.CaptureFixture, *words: Any) -> list[dict]:
-    return [json.loads(line) for line in output(capsys, *words, "--json").splitlines()]
-
-
-def refused(capsys: pytest.CaptureFixture, *words: Any) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    captured = capsys.readouterr()
-    assert ended.value.code == 2 and captured.out == "" and captured.err.count("\n") == 1
-    return captured.err
 
 
 def standard_input(monkeypatch: pytest.MonkeyPatch, text: str) -> None:

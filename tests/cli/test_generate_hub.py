@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from generated import objects, output, refused
 from omegaconf import OmegaConf
 
 from tfcli import build, checkpoint
@@ -58,23 +59,6 @@ def say(monkeypatch: pytest.MonkeyPatch) -> Say:
         monkeypatch.setattr(checkpoint, "load", lambda *given: load(*given)._replace(generation=said))
 
     return says
-
-
-def output(capsys: pytest.CaptureFixture, *words: Any) -> str:
-    main([str(word) for word in words])
-    return capsys.readouterr().out
-
-
-def objects(capsys: pytest.CaptureFixture, *words: Any) -> list[dict]:
-    return [json.loads(line) for line in output(capsys, *words, "--json").splitlines()]
-
-
-def refused(capsys: pytest.CaptureFixture, *words: Any) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in words])
-    captured = capsys.readouterr()
-    assert ended.value.code == 2 and captured.out == "" and captured.err.count("\n") == 1
-    return captured.err
 
 
 # --- generation_config.json -------------------------------------------------------------------------------

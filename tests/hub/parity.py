@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from model import published
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 from torch import Tensor, nn
@@ -35,20 +36,8 @@ SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>", "<mask>", "<extra_id_0>", "<extra
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
 KEPT = ("vocab_size", "id2label", "label2id", "pad_token_id", "bos_token_id", "eos_token_id",
         "decoder_start_token_id")  # fmt: skip
+shaken = published.shaken  # random numbers everywhere
 NEAR, FAR = 1e-4, 1e-3  # what counts as the same, and as another
-
-
-def shaken(model: nn.Module, seed: int = 3) -> nn.Module:
-    """A model of theirs with random numbers everywhere."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            drawn = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(drawn * 0.15 if parameter.ndim > 1 else 1 + 0.3 * drawn)
-        for name, buffer in model.named_buffers():
-            if name.endswith("final_logits_bias"):
-                buffer.copy_(torch.randn(buffer.shape, generator=generator))
-    return model.eval()
 
 
 def tokenizer(size: int = V) -> Tokenizer:

@@ -18,9 +18,9 @@ SIZE = (f"size.n_layers={L}", f"size.d_ff={FF}", f"size.n_heads={H}", f"size.con
 Names = Iterable[tuple[str, str]]  # our name, theirs; of one of ours, several of theirs are joined
 
 
-def shaken(model: nn.Module) -> nn.Module:
+def shaken(model: nn.Module, seed: int = 3) -> nn.Module:
     """A model of theirs with random numbers everywhere."""
-    generator = torch.Generator().manual_seed(3)
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
             drawn = torch.randn(parameter.shape, generator=generator)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfcli.errors import ConfigError
-from tfcli.hub.weights import line
+from tfcli.errors import ConfigError, one_line
 
 WANTED = ["*.json", "model*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja"]
 OTHERS = ["onnx/*", "openvino/*", "original/*", "coreml/*"]  # the same model for other programs
@@ -30,5 +29,5 @@ def download(name: str) -> Path:
     except LocalEntryNotFoundError:
         why = "the Hub cannot be reached, and the model is not in its cache"
     except Exception as error:
-        why = line(error)
+        why = one_line(error)
     raise ConfigError(f"{name}: no such file or folder here; {why}")

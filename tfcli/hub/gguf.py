@@ -10,13 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tfcli.errors import ConfigError
+from tfcli.errors import ConfigError, one_line
 from tfcli.hub import architecture, gguf_words, model_types
 from tfcli.hub.fields import Asked
 from tfcli.hub.filling import Habits, fill
 from tfcli.hub.folder import Folder
 from tfcli.hub.names import Table, rows
-from tfcli.hub.weights import line
 from tfcli.tokenizer import Tokenizer
 
 NAMES: Table = {
@@ -117,7 +116,7 @@ def opened(path: Path) -> Any:
     try:
         return gguf.GGUFReader(path)
     except Exception as error:
-        raise ConfigError(f"{path}: is no GGUF file, or is damaged ({line(error)})") from None
+        raise ConfigError(f"{path}: is no GGUF file, or is damaged ({one_line(error)})") from None
 
 
 def package() -> Any:
@@ -136,7 +135,7 @@ def value(field: Any, path: Path) -> Any:
     try:
         found = field.contents()
     except (ValueError, UnicodeDecodeError, IndexError) as error:
-        raise ConfigError(f"{path}: {field.name}: cannot be read ({line(error)})") from None
+        raise ConfigError(f"{path}: {field.name}: cannot be read ({one_line(error)})") from None
     meant = field.types == [GGUFValueType.FLOAT32]
     return float(str(field.parts[field.data[0]][0])) if meant else found
 

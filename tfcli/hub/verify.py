@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tfcli.batch import PAD, Batch
-from tfcli.errors import RunError
+from tfcli.errors import RunError, one_line
 from tfcli.tokenizer import Tokenizer
 
 NEAR = 1e-4  # of the largest score, or of 1
@@ -92,7 +92,7 @@ def loaded(folder: Path, kind: str, **how: Any) -> nn.Module:
         auto = transformers.AutoConfig.from_pretrained(folder, **how)
     except Exception as error:
         raise RunError(
-            f"transformers cannot load what was written ({line(error)}); nothing is left"
+            f"transformers cannot load what was written ({one_line(error)}); nothing is left"
         ) from None
     if type(auto) is not type(theirs.config):
         raise RunError(f"config.json tells of another class than {kind}; nothing is left")
@@ -197,10 +197,10 @@ def compare_ids(folder: Path, tokenizer: Tokenizer) -> str:
     try:
         theirs = AutoTokenizer.from_pretrained(folder)
     except ImportError as error:
-        return f"ids were not compared ({line(error)})"
+        return f"ids were not compared ({one_line(error)})"
     except Exception as error:
         raise RunError(
-            f"AutoTokenizer cannot load what was written ({line(error)}); nothing is left"
+            f"AutoTokenizer cannot load what was written ({one_line(error)}); nothing is left"
         ) from None
     head = [tokenizer.bos_id] if tokenizer.adds_bos else []
     tail = [tokenizer.eos_id] if tokenizer.adds_eos else []
@@ -215,8 +215,3 @@ def compare_ids(folder: Path, tokenizer: Tokenizer) -> str:
                     f"AutoTokenizer makes {right} of {text!r}, and {mine} is right; nothing is left"
                 )
     return ""
-
-
-def line(error: BaseException) -> str:
-    """What an error says, on one line."""
-    return " ".join(str(error).split())[:200] or type(error).__name__

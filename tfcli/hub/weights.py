@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from tfcli.errors import ConfigError
+from tfcli.errors import ConfigError, one_line
 from tfcli.hub.names import Row
 
 WHOLE, PICKLE = "model.safetensors", "pytorch_model.bin"
@@ -50,7 +50,7 @@ class Safetensors:
             except FileNotFoundError:
                 raise ConfigError(f"{part}: is missing, and {file.name} names it") from None
             except (OSError, SafetensorError) as error:
-                raise ConfigError(f"{part}: cannot be read ({line(error)})") from None
+                raise ConfigError(f"{part}: cannot be read ({one_line(error)})") from None
             twice = seen & shapes.keys()
             if twice:
                 raise ConfigError(f"{part}: has {min(twice)}, which another file of this folder has as well")
@@ -102,7 +102,7 @@ def unpickled(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise ConfigError(f"{path}: is missing") from None
     except Exception as error:
-        why = "it asks for more than tensors" if "weights_only" in str(error).lower() else line(error)
+        why = "it asks for more than tensors" if "weights_only" in str(error).lower() else one_line(error)
         raise ConfigError(
             f"{path}: is not read ({why}); convert it to safetensors where you trust it"
         ) from None
@@ -148,7 +148,7 @@ def weight_map(index: Path) -> dict[str, str]:
         if not all(isinstance(name, str) for name in (*mapped, *mapped.values())):
             raise TypeError("weight_map must map names to names")
     except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{index}: is no index of weights ({line(error)})") from None
+        raise ConfigError(f"{index}: is no index of weights ({one_line(error)})") from None
     return mapped
 
 
@@ -206,9 +206,4 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: cannot be read ({line(error)})") from None
-
-
-def line(error: Exception) -> str:
-    """What an exception says, on one line."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+        raise ConfigError(f"{path}: cannot be read ({one_line(error)})") from None

@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
-from tfcli.errors import ConfigError
+from tfcli.errors import ConfigError, one_line
 
 ROLES = ("pad", "bos", "eos", "unk", "cls", "sep", "mask")
 NAMES = {  # what files that do not say it call their special tokens, the likeliest first
@@ -196,8 +196,3 @@ def add(backend: Backend, tokens: list[tuple[int, AddedToken]], where: Path) -> 
         (backend.add_special_tokens if token.special else backend.add_tokens)([token])
         if (has := backend.token_to_id(token.content)) != i:
             raise ConfigError(f"{where}: the added token '{token.content}' has id {i}, and would get {has}")
-
-
-def one_line(error: BaseException) -> str:
-    """What an error says, on one line."""
-    return " ".join(str(error).split())[:200]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer as Backend
 
-from tfcli.errors import ConfigError
-from tfcli.tokenizer.said import one_line
+from tfcli.errors import ConfigError, one_line
 
 TEXT = (
     "The cat's 12.5% x_y, café e\u0301 日本 ☃ 😀 \n\tab  "  # letters, accents, ideographs, and what few know
@@ -24,7 +23,7 @@ def guarded(path: Path, what: str = "cannot be used as a tokenizer") -> Iterator
     except (ConfigError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        why = one_line(error) or type(error).__name__
+        why = one_line(error)
         raise ConfigError(f"{path}: {what} ({why})") from None
 
 
